@@ -14,3 +14,5 @@
 //! - `tls`: certificates, kubeconfigs, the listener.
 //!
 //! Knows nothing of Cluster API.
+
+pub mod storage;
