@@ -1,1 +1,7 @@
-//! Placeholder module doc.
+//! Worlds for tests and benchmarks.
+//!
+//! - [`process`]: the real binary as a child process, and `kubectl` against it.
+//! - [`witness`]: watches a workload cluster from outside and says whether a budget was ever broken.
+
+pub mod process;
+pub mod witness;
