@@ -1,0 +1,122 @@
+//! From a request's body to a checked, complete object of the kind it was sent to.
+
+use serde_json::Value;
+
+use super::{FieldValidation, Options, meta};
+use crate::failure::Failure;
+use crate::registry::Kind;
+use crate::registry::strategy::text_at;
+
+/// Where a body came from, which decides the wording of its errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Sent whole.
+    Body,
+    /// What a patch made of the current object.
+    Patched,
+    /// Server-side apply, which only knows declared fields.
+    Applied,
+}
+
+/// Prunes and defaults an object; returns warnings.
+///
+/// # Errors
+/// When it is not an object of that kind, or has unknown fields and those are not allowed.
+pub(super) fn decode(
+    kind: &Kind,
+    object: &mut Value,
+    source: Source,
+    options: &Options,
+) -> Result<Vec<String>, Failure> {
+    is_of_kind(kind, object)?;
+    let mut unknown = meta::sanitize(object).map_err(|why| cannot(kind, &why))?;
+    if let Some(schema) = &kind.schema.structural {
+        unknown.extend(schema.prune(object));
+        schema.default(object);
+    }
+    kind.strategy.default(object);
+    let mut complaints: Vec<String> = Vec::new();
+    complaints.extend(unknown.iter().map(|path| format!("unknown field \"{path}\"")));
+    complaints.extend(options.duplicates.iter().map(|path| format!("duplicate field \"{path}\"")));
+    if complaints.is_empty() {
+        return Ok(Vec::new());
+    }
+    if source == Source::Applied && !unknown.is_empty() {
+        let place = match text_at(object, &["metadata", "namespace"]) {
+            "" => format!("/{}", meta::name(object)),
+            namespace => format!("{namespace}/{}", meta::name(object)),
+        };
+        let fields: Vec<String> = unknown
+            .iter()
+            .map(|path| format!(".{path}: field not declared in schema"))
+            .collect();
+        let fields = match fields.as_slice() {
+            [one] => one.clone(),
+            many => format!("errors:\n  {}", many.join("\n  ")),
+        };
+        return Err(Failure::new(
+            500,
+            "",
+            format!(
+                "failed to create typed patch object ({place}; {}, Kind={}): {fields}",
+                kind.api_version(),
+                kind.kind
+            ),
+        ));
+    }
+    match options.validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(complaints),
+        FieldValidation::Strict => {
+            let why = format!("strict decoding error: {}", complaints.join(", "));
+            Err(match source {
+                Source::Body => cannot(kind, &why),
+                Source::Patched | Source::Applied => Failure::invalid_kind(
+                    "",
+                    "",
+                    "",
+                    &[crate::registry::strategy::invalid("patch", object.to_string(), why)],
+                ),
+            })
+        }
+    }
+}
+
+fn cannot(kind: &Kind, why: &str) -> Failure {
+    Failure::bad_request(format!(
+        "{} in version \"{}\" cannot be handled as a {}: {why}",
+        kind.kind, kind.version, kind.kind
+    ))
+}
+
+/// Checks `apiVersion` and `kind`; a built-in kind's body may leave them out.
+fn is_of_kind(kind: &Kind, object: &mut Value) -> Result<(), Failure> {
+    if !object.is_object() {
+        return Err(Failure::bad_request("the body of the request is not an object"));
+    }
+    let wanted = kind.api_version();
+    for (field, wanted) in [("kind", kind.kind.to_string()), ("apiVersion", wanted.clone())] {
+        match object.get(field).and_then(Value::as_str) {
+            None | Some("") if !kind.custom => object[field] = wanted.into(),
+            None | Some("") => {
+                let name = if field == "kind" { "Kind" } else { "apiVersion" };
+                return Err(Failure::bad_request(format!("Object '{name}' is missing in '{object}'")));
+            }
+            Some(_) => {}
+        }
+    }
+    let found = text_at(object, &["apiVersion"]);
+    if found != wanted {
+        return Err(Failure::bad_request(format!(
+            "the API version in the data ({found}) does not match the expected API version ({wanted})"
+        )));
+    }
+    let found = text_at(object, &["kind"]);
+    if found != &*kind.kind {
+        return Err(Failure::bad_request(format!(
+            "{found} in version \"{}\" cannot be handled as a {}: no kind \"{found}\" is registered for version \"{wanted}\"",
+            kind.version, kind.kind
+        )));
+    }
+    Ok(())
+}
