@@ -145,7 +145,10 @@ impl Failure {
         let plural = if conflicts.len() == 1 { "" } else { "s" };
         let message = match (managers.as_slice(), conflicts) {
             ([manager], [only]) => {
-                format!("Apply failed with 1 conflict: conflict with {manager}: {}", only.field)
+                format!(
+                    "Apply failed with 1 conflict: conflict with {manager}: {}",
+                    only.field
+                )
             }
             ([manager], _) => format!(
                 "Apply failed with {} conflict{plural}: conflicts with {manager}:{}",
@@ -157,7 +160,11 @@ impl Failure {
                     .iter()
                     .map(|manager| format!("\nconflicts with {manager}:{}", list(manager)))
                     .collect();
-                format!("Apply failed with {} conflict{plural}: {}", conflicts.len(), parts.trim_start())
+                format!(
+                    "Apply failed with {} conflict{plural}: {}",
+                    conflicts.len(),
+                    parts.trim_start()
+                )
             }
         };
         let mut failure = Self::new(409, reason::CONFLICT, message);

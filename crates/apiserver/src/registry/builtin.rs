@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use super::columns;
-use super::kind::{ALL_VERBS, Column, Habits, Kind, ScalePaths, Selectable, StatusWrites, Subresources};
+use super::kind::{
+    ALL_VERBS, Column, Habits, Kind, ScalePaths, Selectable, StatusWrites, Subresources,
+};
 use super::schemas;
 use super::strategies::{namespace, node, plain_kinds, pod, secret, workloads};
 use super::strategy::{Plain, Strategy};
@@ -12,7 +14,12 @@ use crate::storage::ResourceName;
 /// All built-in kinds, in discovery's order. They are the same in all logical clusters and made once.
 pub fn kinds() -> &'static [Arc<Kind>] {
     static KINDS: OnceLock<Vec<Arc<Kind>>> = OnceLock::new();
-    KINDS.get_or_init(|| table().into_iter().map(|entry| Arc::new(entry.kind())).collect())
+    KINDS.get_or_init(|| {
+        table()
+            .into_iter()
+            .map(|entry| Arc::new(entry.kind()))
+            .collect()
+    })
 }
 
 /// One row of the table below; methods refine it.
@@ -32,7 +39,12 @@ struct Entry {
     stored_as: Option<(&'static str, &'static str, &'static str)>,
 }
 
-fn entry(group: &'static str, kind: &'static str, plural: &'static str, columns: fn() -> Vec<Column>) -> Entry {
+fn entry(
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    columns: fn() -> Vec<Column>,
+) -> Entry {
     Entry {
         group,
         version: "v1",
@@ -124,7 +136,9 @@ impl Entry {
     }
 
     fn kind(self) -> Kind {
-        let (group, plural, version) = self.stored_as.unwrap_or((self.group, self.plural, self.version));
+        let (group, plural, version) =
+            self.stored_as
+                .unwrap_or((self.group, self.plural, self.version));
         let verbs = ALL_VERBS;
         Kind {
             group: self.group.into(),
@@ -134,7 +148,11 @@ impl Entry {
             plural: self.plural.into(),
             singular: self.kind.to_lowercase().into(),
             short_names: self.short.iter().map(|name| Arc::from(*name)).collect(),
-            categories: self.categories.iter().map(|name| Arc::from(*name)).collect(),
+            categories: self
+                .categories
+                .iter()
+                .map(|name| Arc::from(*name))
+                .collect(),
             namespaced: self.namespaced,
             served: true,
             deprecation: None,
@@ -162,7 +180,11 @@ const EVENT_FIELDS: &[(&str, &str, &str)] = &[
     ("involvedObject.name", "involvedObject.name", ""),
     ("involvedObject.uid", "involvedObject.uid", ""),
     ("involvedObject.apiVersion", "involvedObject.apiVersion", ""),
-    ("involvedObject.resourceVersion", "involvedObject.resourceVersion", ""),
+    (
+        "involvedObject.resourceVersion",
+        "involvedObject.resourceVersion",
+        "",
+    ),
     ("involvedObject.fieldPath", "involvedObject.fieldPath", ""),
     ("reason", "reason", ""),
     ("reportingComponent", "reportingComponent", ""),

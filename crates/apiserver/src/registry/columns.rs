@@ -21,7 +21,11 @@ fn age(object: &Value, now: Timestamp) -> Value {
 }
 
 fn or(text: &str, otherwise: &str) -> Value {
-    if text.is_empty() { otherwise.into() } else { text.into() }
+    if text.is_empty() {
+        otherwise.into()
+    } else {
+        text.into()
+    }
 }
 
 fn count(object: &Value, path: &[&str]) -> Value {
@@ -34,12 +38,23 @@ fn joined<'a>(parts: impl IntoIterator<Item = &'a str>, otherwise: &str) -> Valu
 }
 
 fn strings<'a>(value: Option<&'a Value>) -> impl Iterator<Item = &'a str> {
-    value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    value
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 fn templates(object: &Value, field: &'static str) -> Value {
-    let containers = at(object, &["spec", "template", "spec", "containers"]).and_then(Value::as_array);
-    joined(containers.into_iter().flatten().map(|c| text_at(c, &[field])), "")
+    let containers =
+        at(object, &["spec", "template", "spec", "containers"]).and_then(Value::as_array);
+    joined(
+        containers
+            .into_iter()
+            .flatten()
+            .map(|c| text_at(c, &[field])),
+        "",
+    )
 }
 
 fn pairs(map: Option<&Value>) -> String {
@@ -61,7 +76,12 @@ fn selector_text(selector: Option<&Value>) -> Value {
     if !labels.is_empty() {
         parts.push(labels);
     }
-    for term in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+    for term in selector
+        .get("matchExpressions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
         let key = text_at(term, &["key"]);
         let values: Vec<&str> = strings(term.get("values")).collect();
         parts.push(match text_at(term, &["operator"]) {
@@ -84,15 +104,27 @@ pub fn pods() -> Vec<Column> {
     columns(&[
         ("Ready", "string", 0, |pod, _| {
             let statuses = at(pod, &["status", "containerStatuses"]).and_then(Value::as_array);
-            let ready = statuses.into_iter().flatten().filter(|s| s["ready"] == true).count();
-            let total = at(pod, &["spec", "containers"]).and_then(Value::as_array).map_or(0, Vec::len);
+            let ready = statuses
+                .into_iter()
+                .flatten()
+                .filter(|s| s["ready"] == true)
+                .count();
+            let total = at(pod, &["spec", "containers"])
+                .and_then(Value::as_array)
+                .map_or(0, Vec::len);
             format!("{ready}/{total}").into()
         }),
         ("Status", "string", 0, |pod, _| pod_status(pod).into()),
-        ("Restarts", "string", 0, |pod, now| restarts(pod, now).into()),
+        ("Restarts", "string", 0, |pod, now| {
+            restarts(pod, now).into()
+        }),
         ("Age", "string", 0, age),
-        ("IP", "string", 1, |pod, _| or(text_at(pod, &["status", "podIP"]), "<none>")),
-        ("Node", "string", 1, |pod, _| or(text_at(pod, &["spec", "nodeName"]), "<none>")),
+        ("IP", "string", 1, |pod, _| {
+            or(text_at(pod, &["status", "podIP"]), "<none>")
+        }),
+        ("Node", "string", 1, |pod, _| {
+            or(text_at(pod, &["spec", "nodeName"]), "<none>")
+        }),
         ("Nominated Node", "string", 1, |pod, _| {
             or(text_at(pod, &["status", "nominatedNodeName"]), "<none>")
         }),
@@ -125,7 +157,11 @@ fn restarts(pod: &Value, now: Timestamp) -> String {
     let last = statuses
         .into_iter()
         .flatten()
-        .filter_map(|status| text_at(status, &["lastState", "terminated", "finishedAt"]).parse::<Timestamp>().ok())
+        .filter_map(|status| {
+            text_at(status, &["lastState", "terminated", "finishedAt"])
+                .parse::<Timestamp>()
+                .ok()
+        })
         .max();
     match last {
         Some(last) if total > 0 => format!("{total} ({} ago)", age_of(last, now)),
@@ -140,22 +176,32 @@ fn pod_status(pod: &Value) -> String {
     if !text_at(status, &["reason"]).is_empty() {
         text_at(status, &["reason"]).clone_into(&mut reason);
     }
-    let gated = status["conditions"].as_array().into_iter().flatten().any(|condition| {
-        condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated"
-    });
+    let gated = status["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|condition| {
+            condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated"
+        });
     if gated {
         "SchedulingGated".clone_into(&mut reason);
     }
     let ended = |state: &Value| {
         let terminated = &state["terminated"];
-        match (text_at(terminated, &["reason"]), terminated["signal"].as_i64(), terminated["exitCode"].as_i64()) {
+        match (
+            text_at(terminated, &["reason"]),
+            terminated["signal"].as_i64(),
+            terminated["exitCode"].as_i64(),
+        ) {
             ("", Some(signal), _) if signal != 0 => format!("Signal:{signal}"),
             ("", _, code) => format!("ExitCode:{}", code.unwrap_or(0)),
             (why, _, _) => why.to_owned(),
         }
     };
     let inits = status["initContainerStatuses"].as_array();
-    let total = at(pod, &["spec", "initContainers"]).and_then(Value::as_array).map_or(0, Vec::len);
+    let total = at(pod, &["spec", "initContainers"])
+        .and_then(Value::as_array)
+        .map_or(0, Vec::len);
     let mut initializing = false;
     for (index, container) in inits.into_iter().flatten().enumerate() {
         let state = &container["state"];
@@ -175,7 +221,12 @@ fn pod_status(pod: &Value) -> String {
     }
     if !initializing {
         let mut running = false;
-        for container in status["containerStatuses"].as_array().into_iter().flatten().rev() {
+        for container in status["containerStatuses"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .rev()
+        {
             let state = &container["state"];
             let waiting = text_at(state, &["waiting", "reason"]);
             if !waiting.is_empty() {
@@ -233,7 +284,11 @@ pub fn nodes() -> Vec<Column> {
                 .flatten()
                 .filter_map(|(key, value)| {
                     let role = key.strip_prefix("node-role.kubernetes.io/");
-                    role.or_else(|| (key == "kubernetes.io/role").then(|| value.as_str()).flatten())
+                    role.or_else(|| {
+                        (key == "kubernetes.io/role")
+                            .then(|| value.as_str())
+                            .flatten()
+                    })
                 })
                 .filter(|role| !role.is_empty())
                 .collect();
@@ -245,36 +300,65 @@ pub fn nodes() -> Vec<Column> {
         ("Version", "string", 0, |node, _| {
             text_at(node, &["status", "nodeInfo", "kubeletVersion"]).into()
         }),
-        ("Internal-IP", "string", 1, |node, _| address(node, "InternalIP")),
-        ("External-IP", "string", 1, |node, _| address(node, "ExternalIP")),
+        ("Internal-IP", "string", 1, |node, _| {
+            address(node, "InternalIP")
+        }),
+        ("External-IP", "string", 1, |node, _| {
+            address(node, "ExternalIP")
+        }),
         ("OS-Image", "string", 1, |node, _| {
-            or(text_at(node, &["status", "nodeInfo", "osImage"]), "<unknown>")
+            or(
+                text_at(node, &["status", "nodeInfo", "osImage"]),
+                "<unknown>",
+            )
         }),
         ("Kernel-Version", "string", 1, |node, _| {
-            or(text_at(node, &["status", "nodeInfo", "kernelVersion"]), "<unknown>")
+            or(
+                text_at(node, &["status", "nodeInfo", "kernelVersion"]),
+                "<unknown>",
+            )
         }),
         ("Container-Runtime", "string", 1, |node, _| {
-            or(text_at(node, &["status", "nodeInfo", "containerRuntimeVersion"]), "<unknown>")
+            or(
+                text_at(node, &["status", "nodeInfo", "containerRuntimeVersion"]),
+                "<unknown>",
+            )
         }),
     ])
 }
 
 fn address(node: &Value, kind: &str) -> Value {
     let addresses = at(node, &["status", "addresses"]).and_then(Value::as_array);
-    let found = addresses.into_iter().flatten().find(|address| address["type"] == kind);
-    or(found.map_or("", |address| text_at(address, &["address"])), "<none>")
+    let found = addresses
+        .into_iter()
+        .flatten()
+        .find(|address| address["type"] == kind);
+    or(
+        found.map_or("", |address| text_at(address, &["address"])),
+        "<none>",
+    )
 }
 
 /// Deployment columns.
 pub fn deployments() -> Vec<Column> {
     columns(&[
         ("Ready", "string", 0, |object, _| ready_of(object)),
-        ("Up-to-date", "integer", 0, |object, _| count(object, &["status", "updatedReplicas"])),
-        ("Available", "integer", 0, |object, _| count(object, &["status", "availableReplicas"])),
+        ("Up-to-date", "integer", 0, |object, _| {
+            count(object, &["status", "updatedReplicas"])
+        }),
+        ("Available", "integer", 0, |object, _| {
+            count(object, &["status", "availableReplicas"])
+        }),
         ("Age", "string", 0, age),
-        ("Containers", "string", 1, |object, _| templates(object, "name")),
-        ("Images", "string", 1, |object, _| templates(object, "image")),
-        ("Selector", "string", 1, |object, _| selector_text(at(object, &["spec", "selector"]))),
+        ("Containers", "string", 1, |object, _| {
+            templates(object, "name")
+        }),
+        ("Images", "string", 1, |object, _| {
+            templates(object, "image")
+        }),
+        ("Selector", "string", 1, |object, _| {
+            selector_text(at(object, &["spec", "selector"]))
+        }),
     ])
 }
 
@@ -287,31 +371,62 @@ fn ready_of(object: &Value) -> Value {
 /// ReplicaSet columns.
 pub fn replica_sets() -> Vec<Column> {
     columns(&[
-        ("Desired", "integer", 0, |object, _| count(object, &["spec", "replicas"])),
-        ("Current", "integer", 0, |object, _| count(object, &["status", "replicas"])),
-        ("Ready", "integer", 0, |object, _| count(object, &["status", "readyReplicas"])),
+        ("Desired", "integer", 0, |object, _| {
+            count(object, &["spec", "replicas"])
+        }),
+        ("Current", "integer", 0, |object, _| {
+            count(object, &["status", "replicas"])
+        }),
+        ("Ready", "integer", 0, |object, _| {
+            count(object, &["status", "readyReplicas"])
+        }),
         ("Age", "string", 0, age),
-        ("Containers", "string", 1, |object, _| templates(object, "name")),
-        ("Images", "string", 1, |object, _| templates(object, "image")),
-        ("Selector", "string", 1, |object, _| selector_text(at(object, &["spec", "selector"]))),
+        ("Containers", "string", 1, |object, _| {
+            templates(object, "name")
+        }),
+        ("Images", "string", 1, |object, _| {
+            templates(object, "image")
+        }),
+        ("Selector", "string", 1, |object, _| {
+            selector_text(at(object, &["spec", "selector"]))
+        }),
     ])
 }
 
 /// DaemonSet columns.
 pub fn daemon_sets() -> Vec<Column> {
     columns(&[
-        ("Desired", "integer", 0, |object, _| count(object, &["status", "desiredNumberScheduled"])),
-        ("Current", "integer", 0, |object, _| count(object, &["status", "currentNumberScheduled"])),
-        ("Ready", "integer", 0, |object, _| count(object, &["status", "numberReady"])),
-        ("Up-to-date", "integer", 0, |object, _| count(object, &["status", "updatedNumberScheduled"])),
-        ("Available", "integer", 0, |object, _| count(object, &["status", "numberAvailable"])),
+        ("Desired", "integer", 0, |object, _| {
+            count(object, &["status", "desiredNumberScheduled"])
+        }),
+        ("Current", "integer", 0, |object, _| {
+            count(object, &["status", "currentNumberScheduled"])
+        }),
+        ("Ready", "integer", 0, |object, _| {
+            count(object, &["status", "numberReady"])
+        }),
+        ("Up-to-date", "integer", 0, |object, _| {
+            count(object, &["status", "updatedNumberScheduled"])
+        }),
+        ("Available", "integer", 0, |object, _| {
+            count(object, &["status", "numberAvailable"])
+        }),
         ("Node Selector", "string", 0, |object, _| {
-            or(&pairs(at(object, &["spec", "template", "spec", "nodeSelector"])), "<none>")
+            or(
+                &pairs(at(object, &["spec", "template", "spec", "nodeSelector"])),
+                "<none>",
+            )
         }),
         ("Age", "string", 0, age),
-        ("Containers", "string", 1, |object, _| templates(object, "name")),
-        ("Images", "string", 1, |object, _| templates(object, "image")),
-        ("Selector", "string", 1, |object, _| selector_text(at(object, &["spec", "selector"]))),
+        ("Containers", "string", 1, |object, _| {
+            templates(object, "name")
+        }),
+        ("Images", "string", 1, |object, _| {
+            templates(object, "image")
+        }),
+        ("Selector", "string", 1, |object, _| {
+            selector_text(at(object, &["spec", "selector"]))
+        }),
     ])
 }
 
@@ -320,8 +435,12 @@ pub fn stateful_sets() -> Vec<Column> {
     columns(&[
         ("Ready", "string", 0, |object, _| ready_of(object)),
         ("Age", "string", 0, age),
-        ("Containers", "string", 1, |object, _| templates(object, "name")),
-        ("Images", "string", 1, |object, _| templates(object, "image")),
+        ("Containers", "string", 1, |object, _| {
+            templates(object, "name")
+        }),
+        ("Images", "string", 1, |object, _| {
+            templates(object, "image")
+        }),
     ])
 }
 
@@ -330,15 +449,28 @@ pub fn revisions() -> Vec<Column> {
     columns(&[
         ("Controller", "string", 0, |object, _| {
             let owners = at(object, &["metadata", "ownerReferences"]).and_then(Value::as_array);
-            let Some(owner) = owners.into_iter().flatten().find(|owner| owner["controller"] == true) else {
+            let Some(owner) = owners
+                .into_iter()
+                .flatten()
+                .find(|owner| owner["controller"] == true)
+            else {
                 return "<none>".into();
             };
-            let group = text_at(owner, &["apiVersion"]).split_once('/').map_or("", |(group, _)| group);
+            let group = text_at(owner, &["apiVersion"])
+                .split_once('/')
+                .map_or("", |(group, _)| group);
             let kind = text_at(owner, &["kind"]).to_lowercase();
             let name = text_at(owner, &["name"]);
-            if group.is_empty() { format!("{kind}/{name}") } else { format!("{kind}.{group}/{name}") }.into()
+            if group.is_empty() {
+                format!("{kind}/{name}")
+            } else {
+                format!("{kind}.{group}/{name}")
+            }
+            .into()
         }),
-        ("Revision", "integer", 0, |object, _| count(object, &["revision"])),
+        ("Revision", "integer", 0, |object, _| {
+            count(object, &["revision"])
+        }),
         ("Age", "string", 0, age),
     ])
 }
@@ -375,12 +507,21 @@ pub fn jobs() -> Vec<Column> {
         ("Duration", "string", 0, |object, now| {
             let start = text_at(object, &["status", "startTime"]).parse::<Timestamp>();
             let end = text_at(object, &["status", "completionTime"]).parse::<Timestamp>();
-            start.map_or_else(|_| "".into(), |start| age_of(start, end.unwrap_or(now)).into())
+            start.map_or_else(
+                |_| "".into(),
+                |start| age_of(start, end.unwrap_or(now)).into(),
+            )
         }),
         ("Age", "string", 0, age),
-        ("Containers", "string", 1, |object, _| templates(object, "name")),
-        ("Images", "string", 1, |object, _| templates(object, "image")),
-        ("Selector", "string", 1, |object, _| selector_text(at(object, &["spec", "selector"]))),
+        ("Containers", "string", 1, |object, _| {
+            templates(object, "name")
+        }),
+        ("Images", "string", 1, |object, _| {
+            templates(object, "image")
+        }),
+        ("Selector", "string", 1, |object, _| {
+            selector_text(at(object, &["spec", "selector"]))
+        }),
     ])
 }
 
@@ -394,9 +535,15 @@ pub fn budgets() -> Vec<Column> {
         }
     }
     columns(&[
-        ("Min Available", "string", 0, |object, _| limit(object, "minAvailable")),
-        ("Max Unavailable", "string", 0, |object, _| limit(object, "maxUnavailable")),
-        ("Allowed Disruptions", "integer", 0, |object, _| count(object, &["status", "disruptionsAllowed"])),
+        ("Min Available", "string", 0, |object, _| {
+            limit(object, "minAvailable")
+        }),
+        ("Max Unavailable", "string", 0, |object, _| {
+            limit(object, "maxUnavailable")
+        }),
+        ("Allowed Disruptions", "integer", 0, |object, _| {
+            count(object, &["status", "disruptionsAllowed"])
+        }),
         ("Age", "string", 0, age),
     ])
 }
@@ -404,7 +551,9 @@ pub fn budgets() -> Vec<Column> {
 /// Secret columns.
 pub fn secrets() -> Vec<Column> {
     columns(&[
-        ("Type", "string", 0, |object, _| text_at(object, &["type"]).into()),
+        ("Type", "string", 0, |object, _| {
+            text_at(object, &["type"]).into()
+        }),
         ("Data", "integer", 0, |object, _| entries(object, &["data"])),
         ("Age", "string", 0, age),
     ])
@@ -421,7 +570,9 @@ fn entries(object: &Value, fields: &[&str]) -> Value {
 /// ConfigMap columns.
 pub fn config_maps() -> Vec<Column> {
     columns(&[
-        ("Data", "integer", 0, |object, _| entries(object, &["data", "binaryData"])),
+        ("Data", "integer", 0, |object, _| {
+            entries(object, &["data", "binaryData"])
+        }),
         ("Age", "string", 0, age),
     ])
 }
@@ -429,7 +580,9 @@ pub fn config_maps() -> Vec<Column> {
 /// Namespace columns.
 pub fn namespaces() -> Vec<Column> {
     columns(&[
-        ("Status", "string", 0, |object, _| text_at(object, &["status", "phase"]).into()),
+        ("Status", "string", 0, |object, _| {
+            text_at(object, &["status", "phase"]).into()
+        }),
         ("Age", "string", 0, age),
     ])
 }
@@ -437,7 +590,9 @@ pub fn namespaces() -> Vec<Column> {
 /// Lease columns.
 pub fn leases() -> Vec<Column> {
     columns(&[
-        ("Holder", "string", 0, |object, _| text_at(object, &["spec", "holderIdentity"]).into()),
+        ("Holder", "string", 0, |object, _| {
+            text_at(object, &["spec", "holderIdentity"]).into()
+        }),
         ("Age", "string", 0, age),
     ])
 }
@@ -450,8 +605,12 @@ pub fn service_accounts() -> Vec<Column> {
 /// Service columns.
 pub fn services() -> Vec<Column> {
     columns(&[
-        ("Type", "string", 0, |object, _| text_at(object, &["spec", "type"]).into()),
-        ("Cluster-IP", "string", 0, |object, _| or(text_at(object, &["spec", "clusterIP"]), "<none>")),
+        ("Type", "string", 0, |object, _| {
+            text_at(object, &["spec", "type"]).into()
+        }),
+        ("Cluster-IP", "string", 0, |object, _| {
+            or(text_at(object, &["spec", "clusterIP"]), "<none>")
+        }),
         ("External-IP", "string", 0, |object, _| {
             joined(strings(at(object, &["spec", "externalIPs"])), "<none>")
         }),
@@ -469,7 +628,9 @@ pub fn services() -> Vec<Column> {
             or(&parts.join(","), "<none>")
         }),
         ("Age", "string", 0, age),
-        ("Selector", "string", 1, |object, _| or(&pairs(at(object, &["spec", "selector"])), "<none>")),
+        ("Selector", "string", 1, |object, _| {
+            or(&pairs(at(object, &["spec", "selector"])), "<none>")
+        }),
     ])
 }
 
@@ -477,38 +638,82 @@ pub fn services() -> Vec<Column> {
 pub fn events() -> Vec<Column> {
     fn last_seen(event: &Value, now: Timestamp) -> Value {
         let series = text_at(event, &["series", "lastObservedTime"]);
-        let times = [series, text_at(event, &["lastTimestamp"]), text_at(event, &["eventTime"])];
+        let times = [
+            series,
+            text_at(event, &["lastTimestamp"]),
+            text_at(event, &["eventTime"]),
+        ];
         let found = times.into_iter().find(|text| !text.is_empty());
         age_cell(found.map(Value::from).as_ref(), now).into()
     }
     columns(&[
         ("Last Seen", "string", 0, last_seen),
-        ("Type", "string", 0, |event, _| text_at(event, &["type"]).into()),
-        ("Reason", "string", 0, |event, _| text_at(event, &["reason"]).into()),
+        ("Type", "string", 0, |event, _| {
+            text_at(event, &["type"]).into()
+        }),
+        ("Reason", "string", 0, |event, _| {
+            text_at(event, &["reason"]).into()
+        }),
         ("Object", "string", 0, |event, _| {
             let kind = text_at(event, &["involvedObject", "kind"]).to_lowercase();
             let name = text_at(event, &["involvedObject", "name"]);
-            if name.is_empty() { kind } else { format!("{kind}/{name}") }.into()
+            if name.is_empty() {
+                kind
+            } else {
+                format!("{kind}/{name}")
+            }
+            .into()
         }),
-        ("Subobject", "string", 1, |event, _| text_at(event, &["involvedObject", "fieldPath"]).into()),
+        ("Subobject", "string", 1, |event, _| {
+            text_at(event, &["involvedObject", "fieldPath"]).into()
+        }),
         ("Source", "string", 1, |event, _| {
             let component = text_at(event, &["source", "component"]);
-            let component = if component.is_empty() { text_at(event, &["reportingComponent"]) } else { component };
+            let component = if component.is_empty() {
+                text_at(event, &["reportingComponent"])
+            } else {
+                component
+            };
             let host = text_at(event, &["source", "host"]);
-            let host = if host.is_empty() { text_at(event, &["reportingInstance"]) } else { host };
-            if host.is_empty() { component.to_owned() } else { format!("{component}, {host}") }.into()
+            let host = if host.is_empty() {
+                text_at(event, &["reportingInstance"])
+            } else {
+                host
+            };
+            if host.is_empty() {
+                component.to_owned()
+            } else {
+                format!("{component}, {host}")
+            }
+            .into()
         }),
-        ("Message", "string", 0, |event, _| text_at(event, &["message"]).trim().into()),
+        ("Message", "string", 0, |event, _| {
+            text_at(event, &["message"]).trim().into()
+        }),
         ("First Seen", "string", 1, |event, now| {
             let first = text_at(event, &["firstTimestamp"]);
-            let first = if first.is_empty() { text_at(event, &["eventTime"]) } else { first };
-            age_cell(Some(first).filter(|text| !text.is_empty()).map(Value::from).as_ref(), now).into()
+            let first = if first.is_empty() {
+                text_at(event, &["eventTime"])
+            } else {
+                first
+            };
+            age_cell(
+                Some(first)
+                    .filter(|text| !text.is_empty())
+                    .map(Value::from)
+                    .as_ref(),
+                now,
+            )
+            .into()
         }),
         ("Count", "string", 1, |event, _| {
-            let count = number_at(event, &["series", "count"]).or_else(|| number_at(event, &["count"]));
+            let count =
+                number_at(event, &["series", "count"]).or_else(|| number_at(event, &["count"]));
             count.filter(|count| *count > 0).unwrap_or(1).into()
         }),
-        ("Name", "string", 1, |event, _| text_at(event, &["metadata", "name"]).into()),
+        ("Name", "string", 1, |event, _| {
+            text_at(event, &["metadata", "name"]).into()
+        }),
     ])
 }
 
@@ -526,8 +731,12 @@ fn access_modes(modes: Option<&Value>) -> Value {
 /// PersistentVolume columns.
 pub fn volumes() -> Vec<Column> {
     columns(&[
-        ("Capacity", "string", 0, |object, _| text_at(object, &["spec", "capacity", "storage"]).into()),
-        ("Access Modes", "string", 0, |object, _| access_modes(at(object, &["spec", "accessModes"]))),
+        ("Capacity", "string", 0, |object, _| {
+            text_at(object, &["spec", "capacity", "storage"]).into()
+        }),
+        ("Access Modes", "string", 0, |object, _| {
+            access_modes(at(object, &["spec", "accessModes"]))
+        }),
         ("Reclaim Policy", "string", 0, |object, _| {
             text_at(object, &["spec", "persistentVolumeReclaimPolicy"]).into()
         }),
@@ -537,15 +746,29 @@ pub fn volumes() -> Vec<Column> {
             if claim.is_null() {
                 return "".into();
             }
-            format!("{}/{}", text_at(claim, &["namespace"]), text_at(claim, &["name"])).into()
+            format!(
+                "{}/{}",
+                text_at(claim, &["namespace"]),
+                text_at(claim, &["name"])
+            )
+            .into()
         }),
-        ("StorageClass", "string", 0, |object, _| text_at(object, &["spec", "storageClassName"]).into()),
+        ("StorageClass", "string", 0, |object, _| {
+            text_at(object, &["spec", "storageClassName"]).into()
+        }),
         ("VolumeAttributesClass", "string", 0, |object, _| {
-            or(text_at(object, &["spec", "volumeAttributesClassName"]), "<unset>")
+            or(
+                text_at(object, &["spec", "volumeAttributesClassName"]),
+                "<unset>",
+            )
         }),
-        ("Reason", "string", 0, |object, _| text_at(object, &["status", "reason"]).into()),
+        ("Reason", "string", 0, |object, _| {
+            text_at(object, &["status", "reason"]).into()
+        }),
         ("Age", "string", 0, age),
-        ("VolumeMode", "string", 1, |object, _| or(text_at(object, &["spec", "volumeMode"]), "<unset>")),
+        ("VolumeMode", "string", 1, |object, _| {
+            or(text_at(object, &["spec", "volumeMode"]), "<unset>")
+        }),
     ])
 }
 
@@ -561,25 +784,46 @@ fn phase(object: &Value) -> Value {
 pub fn claims() -> Vec<Column> {
     columns(&[
         ("Status", "string", 0, |object, _| phase(object)),
-        ("Volume", "string", 0, |object, _| text_at(object, &["spec", "volumeName"]).into()),
-        ("Capacity", "string", 0, |object, _| text_at(object, &["status", "capacity", "storage"]).into()),
-        ("Access Modes", "string", 0, |object, _| access_modes(at(object, &["status", "accessModes"]))),
-        ("StorageClass", "string", 0, |object, _| text_at(object, &["spec", "storageClassName"]).into()),
+        ("Volume", "string", 0, |object, _| {
+            text_at(object, &["spec", "volumeName"]).into()
+        }),
+        ("Capacity", "string", 0, |object, _| {
+            text_at(object, &["status", "capacity", "storage"]).into()
+        }),
+        ("Access Modes", "string", 0, |object, _| {
+            access_modes(at(object, &["status", "accessModes"]))
+        }),
+        ("StorageClass", "string", 0, |object, _| {
+            text_at(object, &["spec", "storageClassName"]).into()
+        }),
         ("VolumeAttributesClass", "string", 0, |object, _| {
-            or(text_at(object, &["spec", "volumeAttributesClassName"]), "<unset>")
+            or(
+                text_at(object, &["spec", "volumeAttributesClassName"]),
+                "<unset>",
+            )
         }),
         ("Age", "string", 0, age),
-        ("VolumeMode", "string", 1, |object, _| or(text_at(object, &["spec", "volumeMode"]), "<unset>")),
+        ("VolumeMode", "string", 1, |object, _| {
+            or(text_at(object, &["spec", "volumeMode"]), "<unset>")
+        }),
     ])
 }
 
 /// VolumeAttachment columns.
 pub fn attachments() -> Vec<Column> {
     columns(&[
-        ("Attacher", "string", 0, |object, _| text_at(object, &["spec", "attacher"]).into()),
-        ("PV", "string", 0, |object, _| text_at(object, &["spec", "source", "persistentVolumeName"]).into()),
-        ("Node", "string", 0, |object, _| text_at(object, &["spec", "nodeName"]).into()),
-        ("Attached", "boolean", 0, |object, _| json!(object["status"]["attached"] == true)),
+        ("Attacher", "string", 0, |object, _| {
+            text_at(object, &["spec", "attacher"]).into()
+        }),
+        ("PV", "string", 0, |object, _| {
+            text_at(object, &["spec", "source", "persistentVolumeName"]).into()
+        }),
+        ("Node", "string", 0, |object, _| {
+            text_at(object, &["spec", "nodeName"]).into()
+        }),
+        ("Attached", "boolean", 0, |object, _| {
+            json!(object["status"]["attached"] == true)
+        }),
         ("Age", "string", 0, age),
     ])
 }
@@ -587,10 +831,18 @@ pub fn attachments() -> Vec<Column> {
 /// StorageClass columns.
 pub fn storage_classes() -> Vec<Column> {
     columns(&[
-        ("Provisioner", "string", 0, |object, _| text_at(object, &["provisioner"]).into()),
-        ("ReclaimPolicy", "string", 0, |object, _| text_at(object, &["reclaimPolicy"]).into()),
-        ("VolumeBindingMode", "string", 0, |object, _| text_at(object, &["volumeBindingMode"]).into()),
-        ("AllowVolumeExpansion", "string", 0, |object, _| json!(object["allowVolumeExpansion"] == true)),
+        ("Provisioner", "string", 0, |object, _| {
+            text_at(object, &["provisioner"]).into()
+        }),
+        ("ReclaimPolicy", "string", 0, |object, _| {
+            text_at(object, &["reclaimPolicy"]).into()
+        }),
+        ("VolumeBindingMode", "string", 0, |object, _| {
+            text_at(object, &["volumeBindingMode"]).into()
+        }),
+        ("AllowVolumeExpansion", "string", 0, |object, _| {
+            json!(object["allowVolumeExpansion"] == true)
+        }),
         ("Age", "string", 0, age),
     ])
 }
@@ -599,7 +851,10 @@ pub fn storage_classes() -> Vec<Column> {
 pub fn csi_nodes() -> Vec<Column> {
     columns(&[
         ("Drivers", "integer", 0, |object, _| {
-            at(object, &["spec", "drivers"]).and_then(Value::as_array).map_or(0, Vec::len).into()
+            at(object, &["spec", "drivers"])
+                .and_then(Value::as_array)
+                .map_or(0, Vec::len)
+                .into()
         }),
         ("Age", "string", 0, age),
     ])
@@ -609,9 +864,13 @@ pub fn csi_nodes() -> Vec<Column> {
 pub fn priority_classes() -> Vec<Column> {
     columns(&[
         ("Value", "integer", 0, |object, _| count(object, &["value"])),
-        ("Global-Default", "boolean", 0, |object, _| json!(object["globalDefault"] == true)),
+        ("Global-Default", "boolean", 0, |object, _| {
+            json!(object["globalDefault"] == true)
+        }),
         ("Age", "string", 0, age),
-        ("PreemptionPolicy", "string", 1, |object, _| text_at(object, &["preemptionPolicy"]).into()),
+        ("PreemptionPolicy", "string", 1, |object, _| {
+            text_at(object, &["preemptionPolicy"]).into()
+        }),
     ])
 }
 

@@ -71,7 +71,10 @@ fn is_new_event(kind: &Kind) -> bool {
     !kind.custom && &*kind.group == "events.k8s.io"
 }
 
-fn rename(object: &mut Value, direction: fn(&'static str, &'static str) -> (&'static str, &'static str)) {
+fn rename(
+    object: &mut Value,
+    direction: fn(&'static str, &'static str) -> (&'static str, &'static str),
+) {
     let Some(map) = object.as_object_mut() else {
         return;
     };

@@ -8,13 +8,16 @@ use serde_json::{Value, json};
 use super::Registry;
 use super::json_path::JsonPath;
 use super::kind::{
-    ALL_VERBS, Column, ColumnSource, Habits, Kind, KindSchema, ScalePaths, Selectable, StatusWrites, Subresources,
+    ALL_VERBS, Column, ColumnSource, Habits, Kind, KindSchema, ScalePaths, Selectable,
+    StatusWrites, Subresources,
 };
-use super::strategy::{Plain, Strategy, at, child, immutable, invalid, required, set_default, text_at, unsupported};
+use super::strategy::{
+    Plain, Strategy, at, child, immutable, invalid, required, set_default, text_at, unsupported,
+};
+use crate::machinery::FieldError;
 use crate::machinery::apply::TypeTree;
 use crate::machinery::names;
 use crate::machinery::schema::Schema;
-use crate::machinery::FieldError;
 use crate::storage::ResourceName;
 
 /// The group of CustomResourceDefinitions.
@@ -68,7 +71,10 @@ impl Strategy for Definitions {
         let stored = at(new, &["status", "storedVersions"]).and_then(Value::as_array);
         for (index, version) in stored.into_iter().flatten().enumerate() {
             let name = version.as_str().unwrap_or("");
-            if !versions(new).iter().any(|version| text_at(version, &["name"]) == name) {
+            if !versions(new)
+                .iter()
+                .any(|version| text_at(version, &["name"]) == name)
+            {
                 errors.push(invalid(
                     format!("status.storedVersions[{index}]"),
                     name,
@@ -110,7 +116,14 @@ fn is_true(definition: &Value, condition: &str) -> bool {
         .any(|found| found["type"] == condition && found["status"] == "True")
 }
 
-fn set_condition(definition: &mut Value, kind: &str, status: &str, reason: &str, message: &str, now: &Value) {
+fn set_condition(
+    definition: &mut Value,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    now: &Value,
+) {
     let Some(holder) = child(definition, "status") else {
         return;
     };
@@ -121,11 +134,17 @@ fn set_condition(definition: &mut Value, kind: &str, status: &str, reason: &str,
     let since = conditions
         .iter()
         .find(|condition| condition["type"] == kind && condition["status"] == status)
-        .map_or_else(|| now.clone(), |condition| condition["lastTransitionTime"].clone());
+        .map_or_else(
+            || now.clone(),
+            |condition| condition["lastTransitionTime"].clone(),
+        );
     let condition = json!({
         "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since,
     });
-    match conditions.iter_mut().find(|condition| condition["type"] == kind) {
+    match conditions
+        .iter_mut()
+        .find(|condition| condition["type"] == kind)
+    {
         Some(found) => *found = condition,
         None => conditions.push(condition),
     }
@@ -138,7 +157,11 @@ fn validate_spec(definition: &Value) -> Vec<FieldError> {
     let plural = text_at(spec, &["names", "plural"]);
     let name = text_at(definition, &["metadata", "name"]);
     if name != format!("{plural}.{group}") {
-        errors.push(invalid("metadata.name", name, "must be spec.names.plural+\".\"+spec.group"));
+        errors.push(invalid(
+            "metadata.name",
+            name,
+            "must be spec.names.plural+\".\"+spec.group",
+        ));
     }
     let is_protected = ["k8s.io", "kubernetes.io"]
         .iter()
@@ -155,9 +178,17 @@ fn validate_spec(definition: &Value) -> Vec<FieldError> {
     if group.is_empty() {
         errors.push(required("spec.group", ""));
     } else {
-        errors.extend(names::dns1123_subdomain(group).into_iter().map(|why| invalid("spec.group", group, why)));
+        errors.extend(
+            names::dns1123_subdomain(group)
+                .into_iter()
+                .map(|why| invalid("spec.group", group, why)),
+        );
         if !group.contains('.') {
-            errors.push(invalid("spec.group", group, "should be a domain with at least one dot"));
+            errors.push(invalid(
+                "spec.group",
+                group,
+                "should be a domain with at least one dot",
+            ));
         }
     }
     match text_at(spec, &["scope"]) {
@@ -178,7 +209,9 @@ fn validate_spec(definition: &Value) -> Vec<FieldError> {
                 .map(|why| invalid(path.clone(), value, why)),
         );
     }
-    if !text_at(spec, &["names", "kind"]).is_empty() && spec["names"]["kind"] == spec["names"]["listKind"] {
+    if !text_at(spec, &["names", "kind"]).is_empty()
+        && spec["names"]["kind"] == spec["names"]["listKind"]
+    {
         errors.push(invalid(
             "spec.names.listKind",
             spec["names"]["listKind"].clone(),
@@ -189,7 +222,10 @@ fn validate_spec(definition: &Value) -> Vec<FieldError> {
     if versions.is_empty() {
         errors.push(required("spec.versions", "must have at least one version"));
     }
-    let storing = versions.iter().filter(|version| version["storage"] == true).count();
+    let storing = versions
+        .iter()
+        .filter(|version| version["storage"] == true)
+        .count();
     if storing != 1 {
         errors.push(invalid(
             "spec.versions",
@@ -205,7 +241,10 @@ fn validate_spec(definition: &Value) -> Vec<FieldError> {
                 .into_iter()
                 .map(|why| invalid(format!("{path}.name"), name, why)),
         );
-        if versions[..index].iter().any(|other| text_at(other, &["name"]) == name) {
+        if versions[..index]
+            .iter()
+            .any(|other| text_at(other, &["name"]) == name)
+        {
             errors.push(invalid(
                 "spec.versions",
                 spec["versions"].clone(),
@@ -216,8 +255,16 @@ fn validate_spec(definition: &Value) -> Vec<FieldError> {
     }
     match text_at(spec, &["conversion", "strategy"]) {
         "" | "None" => {}
-        "Webhook" => errors.push(unsupported("spec.conversion.strategy", "Webhook", &["None"])),
-        other => errors.push(unsupported("spec.conversion.strategy", other, &["None", "Webhook"])),
+        "Webhook" => errors.push(unsupported(
+            "spec.conversion.strategy",
+            "Webhook",
+            &["None"],
+        )),
+        other => errors.push(unsupported(
+            "spec.conversion.strategy",
+            other,
+            &["None", "Webhook"],
+        )),
     }
     errors
 }
@@ -244,7 +291,10 @@ fn validate_version(version: &Value, path: &str) -> Vec<FieldError> {
     }
     let scale = &version["subresources"]["scale"];
     if !scale.is_null() {
-        for (field, below) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
+        for (field, below) in [
+            ("specReplicasPath", ".spec."),
+            ("statusReplicasPath", ".status."),
+        ] {
             let value = text_at(scale, &[field]);
             let path = format!("{path}.subresources.scale.{field}");
             if value.is_empty() {
@@ -253,7 +303,10 @@ fn validate_version(version: &Value, path: &str) -> Vec<FieldError> {
                 errors.push(invalid(
                     path,
                     value,
-                    format!("should be a json path under {}", below.trim_end_matches('.')),
+                    format!(
+                        "should be a json path under {}",
+                        below.trim_end_matches('.')
+                    ),
                 ));
             }
         }
@@ -266,7 +319,9 @@ fn validate_schemas(definition: &Value) -> Result<Vec<Arc<Schema>>, Vec<FieldErr
     let versions = versions(definition);
     let schema_of = |version: &Value| version["schema"]["openAPIV3Schema"].clone();
     // One schema for all versions is reported where older clients had it.
-    let same = versions.windows(2).all(|pair| schema_of(&pair[0]) == schema_of(&pair[1]));
+    let same = versions
+        .windows(2)
+        .all(|pair| schema_of(&pair[0]) == schema_of(&pair[1]));
     let mut parsed: Vec<Arc<Schema>> = Vec::new();
     let mut errors = Vec::new();
     for (index, version) in versions.iter().enumerate() {
@@ -304,7 +359,11 @@ fn validate_schemas(definition: &Value) -> Result<Vec<Arc<Schema>>, Vec<FieldErr
             }
         }
     }
-    if errors.is_empty() { Ok(parsed) } else { Err(errors) }
+    if errors.is_empty() {
+        Ok(parsed)
+    } else {
+        Err(errors)
+    }
 }
 
 /// Brings the status of a valid definition in step with its spec: names, storage versions, conditions.
@@ -332,7 +391,14 @@ pub fn establish(definition: &mut Value, registry: &Registry, now: Timestamp) {
                 map.retain(|_, value| !value.is_null());
             }
             status["acceptedNames"] = names;
-            set_condition(definition, "NamesAccepted", "True", "NoConflicts", "no conflicts found", &now);
+            set_condition(
+                definition,
+                "NamesAccepted",
+                "True",
+                "NoConflicts",
+                "no conflicts found",
+                &now,
+            );
             set_condition(
                 definition,
                 "Established",
@@ -370,14 +436,27 @@ fn name_conflict(definition: &Value, registry: &Registry) -> Option<(&'static st
         .collect();
     let resource_taken = |name: &str| {
         others.iter().any(|kind| {
-            &*kind.plural == name || &*kind.singular == name || kind.short_names.iter().any(|short| &**short == name)
+            &*kind.plural == name
+                || &*kind.singular == name
+                || kind.short_names.iter().any(|short| &**short == name)
         })
     };
-    let kind_taken = |name: &str| others.iter().any(|kind| &*kind.kind == name || &*kind.list_kind == name);
-    let shorts = names["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    for (name, reason) in [(plural, "PluralConflict"), (text_at(names, &["singular"]), "SingularConflict")]
+    let kind_taken = |name: &str| {
+        others
+            .iter()
+            .any(|kind| &*kind.kind == name || &*kind.list_kind == name)
+    };
+    let shorts = names["shortNames"]
+        .as_array()
         .into_iter()
-        .chain(shorts.map(|short| (short, "ShortNamesConflict")))
+        .flatten()
+        .filter_map(Value::as_str);
+    for (name, reason) in [
+        (plural, "PluralConflict"),
+        (text_at(names, &["singular"]), "SingularConflict"),
+    ]
+    .into_iter()
+    .chain(shorts.map(|short| (short, "ShortNamesConflict")))
     {
         if resource_taken(name) {
             return Some((reason, format!("\"{name}\" is already in use")));
@@ -419,7 +498,9 @@ pub fn kinds(definition: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
     };
     let terminating = !definition["metadata"]["deletionTimestamp"].is_null();
     let mut order: Vec<usize> = (0..versions(definition).len()).collect();
-    order.sort_by_key(|index| std::cmp::Reverse(priority(text_at(&versions(definition)[*index], &["name"]))));
+    order.sort_by_key(|index| {
+        std::cmp::Reverse(priority(text_at(&versions(definition)[*index], &["name"])))
+    });
     let kinds = order.into_iter().map(|index| {
         let version = &versions(definition)[index];
         let name = text_at(version, &["name"]);
@@ -488,7 +569,10 @@ fn subresources(version: &Value) -> Subresources {
         scale: (!scale.is_null()).then(|| ScalePaths {
             spec: text_at(scale, &["specReplicasPath"]).to_owned(),
             status: text_at(scale, &["statusReplicasPath"]).to_owned(),
-            selector: scale["labelSelectorPath"].as_str().filter(|path| !path.is_empty()).map(str::to_owned),
+            selector: scale["labelSelectorPath"]
+                .as_str()
+                .filter(|path| !path.is_empty())
+                .map(str::to_owned),
         }),
         others: &[],
     }
@@ -503,7 +587,10 @@ fn printer_columns(version: &Value) -> Vec<Column> {
     let columns = columns.iter().filter_map(|column| {
         let path = JsonPath::parse(text_at(column, &["jsonPath"])).ok()?;
         let description = match text_at(column, &["description"]) {
-            "" => format!("Custom resource definition column (in JSONPath format): {}", text_at(column, &["jsonPath"])),
+            "" => format!(
+                "Custom resource definition column (in JSONPath format): {}",
+                text_at(column, &["jsonPath"])
+            ),
             text => text.to_owned(),
         };
         Some(Column {
@@ -511,7 +598,10 @@ fn printer_columns(version: &Value) -> Vec<Column> {
             r#type: text_at(column, &["type"]).to_owned(),
             format: text_at(column, &["format"]).to_owned(),
             description,
-            priority: column["priority"].as_i64().and_then(|p| i32::try_from(p).ok()).unwrap_or(0),
+            priority: column["priority"]
+                .as_i64()
+                .and_then(|p| i32::try_from(p).ok())
+                .unwrap_or(0),
             source: ColumnSource::Path(Arc::new(path)),
         })
     });
@@ -522,7 +612,9 @@ fn printer_columns(version: &Value) -> Vec<Column> {
 pub fn priority(version: &str) -> (u8, u64, u64) {
     let parsed = || -> Option<(u8, u64, u64)> {
         let rest = version.strip_prefix('v')?;
-        let split = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let split = rest
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let major = rest[..split].parse().ok()?;
         let rest = &rest[split..];
         if rest.is_empty() {

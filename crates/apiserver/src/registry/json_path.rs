@@ -140,9 +140,10 @@ impl Comparison {
     fn holds(self, left: &Value, right: &Value) -> bool {
         use std::cmp::Ordering;
         let order = match (left, right) {
-            (Value::Number(a), Value::Number(b)) => {
-                a.as_f64().zip(b.as_f64()).and_then(|(a, b)| a.partial_cmp(&b))
-            }
+            (Value::Number(a), Value::Number(b)) => a
+                .as_f64()
+                .zip(b.as_f64())
+                .and_then(|(a, b)| a.partial_cmp(&b)),
             (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
             (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
             _ => None,
@@ -217,7 +218,8 @@ impl Parser<'_> {
         if let Some(rest) = self.rest.strip_prefix("[?(") {
             self.rest = rest.trim_start();
             self.rest = self.rest.strip_prefix('@').unwrap_or(self.rest);
-            let path = JsonPath(self.steps(|rest| rest.starts_with(['=', '!', '<', '>', ' ', ')']))?);
+            let path =
+                JsonPath(self.steps(|rest| rest.starts_with(['=', '!', '<', '>', ' ', ')']))?);
             self.rest = self.rest.trim_start();
             let mut test = None;
             if !self.rest.starts_with(')') {
@@ -318,8 +320,14 @@ mod tests {
             ("{.spec.replicas}", json!([3])),
             (r".metadata.labels.cluster\.x-k8s\.io/name", json!(["one"])),
             (".metadata.labels['cluster.x-k8s.io/name']", json!(["one"])),
-            (r#".status.conditions[?(@.type=="Ready")].status"#, json!(["True"])),
-            (".status.conditions[?(@.type == 'Paused')].status", json!(["False"])),
+            (
+                r#".status.conditions[?(@.type=="Ready")].status"#,
+                json!(["True"]),
+            ),
+            (
+                ".status.conditions[?(@.type == 'Paused')].status",
+                json!(["False"]),
+            ),
             (".status.conditions[?(@.count>3)].type", json!(["Paused"])),
             (".status.conditions[*].type", json!(["Ready", "Paused"])),
             (".spec.list[-1]", json!(["c"])),

@@ -293,7 +293,9 @@ impl Kind {
     pub fn reset(&self, subresource: Option<&str>) -> &'static [&'static [&'static str]] {
         match subresource {
             None if self.subresources.status => &[&["status"]],
-            Some("status") if self.habits.status_writes == StatusWrites::StatusOnly => &[&["spec"], &["metadata"]],
+            Some("status") if self.habits.status_writes == StatusWrites::StatusOnly => {
+                &[&["spec"], &["metadata"]]
+            }
             Some("status") => &[&["spec"]],
             _ => &[],
         }

@@ -19,7 +19,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 pub use age::age_of;
 pub use kind::{
-    ALL_VERBS, Column, ColumnSource, Habits, Kind, KindSchema, ScalePaths, Selectable, StatusWrites, Subresources,
+    ALL_VERBS, Column, ColumnSource, Habits, Kind, KindSchema, ScalePaths, Selectable,
+    StatusWrites, Subresources,
 };
 pub use strategy::Strategy;
 
@@ -47,7 +48,10 @@ impl Served {
         let all: Vec<Arc<Kind>> = builtin::kinds().iter().chain(custom).cloned().collect();
         let mut by_plural: HashMap<Arc<str>, Vec<Arc<Kind>>> = HashMap::new();
         for kind in &all {
-            by_plural.entry(kind.plural.clone()).or_default().push(kind.clone());
+            by_plural
+                .entry(kind.plural.clone())
+                .or_default()
+                .push(kind.clone());
         }
         let kinds = Arc::new(all.into_iter().filter(|kind| kind.served).collect());
         Self {
@@ -68,11 +72,17 @@ impl Default for Registry {
 impl Registry {
     /// The built-in kinds alone.
     pub fn new() -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(Served::of(0, BTreeMap::new())))))
+        Self(Arc::new(RwLock::new(Arc::new(Served::of(
+            0,
+            BTreeMap::new(),
+        )))))
     }
 
     fn served(&self) -> Arc<Served> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// The kind that is served at a path.
@@ -88,10 +98,9 @@ impl Registry {
     /// The kind of that name in a group and version.
     pub fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<Arc<Kind>> {
         let served = self.served();
-        let found = served
-            .kinds
-            .iter()
-            .find(|served| &*served.kind == kind && &*served.group == group && &*served.version == version);
+        let found = served.kinds.iter().find(|served| {
+            &*served.kind == kind && &*served.group == group && &*served.version == version
+        });
         found.cloned()
     }
 
@@ -129,7 +138,10 @@ impl Registry {
     fn change(&self, definition: &str, revision: u64, kinds: Option<Vec<Arc<Kind>>>) {
         let mut guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let mut definitions = guard.definitions.clone();
-        if definitions.get(definition).is_some_and(|(known, _)| *known > revision) {
+        if definitions
+            .get(definition)
+            .is_some_and(|(known, _)| *known > revision)
+        {
             return;
         }
         match kinds {

@@ -113,7 +113,11 @@ pub fn remove(object: &mut Value, key: &str) {
 }
 
 /// An error about a value that is not acceptable.
-pub fn invalid(path: impl Into<String>, value: impl Into<Value>, detail: impl Into<String>) -> FieldError {
+pub fn invalid(
+    path: impl Into<String>,
+    value: impl Into<Value>,
+    detail: impl Into<String>,
+) -> FieldError {
     FieldError {
         kind: FieldErrorKind::Invalid,
         path: path.into(),
@@ -143,7 +147,11 @@ pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> FieldErr
 }
 
 /// An error about a value that is none of the supported ones.
-pub fn unsupported(path: impl Into<String>, value: impl Into<Value>, supported: &[&str]) -> FieldError {
+pub fn unsupported(
+    path: impl Into<String>,
+    value: impl Into<Value>,
+    supported: &[&str],
+) -> FieldError {
     let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
     FieldError {
         kind: FieldErrorKind::NotSupported,

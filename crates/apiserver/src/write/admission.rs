@@ -10,10 +10,16 @@ use crate::storage::{ObjectKey, ResourceName};
 
 impl Cluster {
     /// Refuses new objects where none may be made.
-    pub(super) fn admit_create(&self, kind: &Kind, namespace: &str, object: &mut Value) -> Result<(), Failure> {
+    pub(super) fn admit_create(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        object: &mut Value,
+    ) -> Result<(), Failure> {
         if kind.terminating {
             let mut failure = Failure::method_not_allowed(kind, "create").status().clone();
-            failure.message = "create not allowed while custom resource definition is terminating".to_owned();
+            failure.message =
+                "create not allowed while custom resource definition is terminating".to_owned();
             return Err(Failure::from(failure));
         }
         if kind.namespaced {
@@ -25,7 +31,12 @@ impl Cluster {
         Ok(())
     }
 
-    fn living_namespace(&self, kind: &Kind, namespace: &str, object: &Value) -> Result<(), Failure> {
+    fn living_namespace(
+        &self,
+        kind: &Kind,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<(), Failure> {
         let resource = ResourceName {
             group: "".into(),
             plural: "namespaces".into(),
@@ -42,12 +53,16 @@ impl Cluster {
             .iter()
             .any(|(field, value)| &**field == "status.phase" && &**value == "Terminating");
         if terminating {
-            let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-            return Err(Failure::forbidden(kind, super::meta::name(object), &why).because(Cause {
-                reason: "NamespaceTerminating".to_owned(),
-                message: format!("namespace {namespace} is being terminated"),
-                field: "metadata.namespace".to_owned(),
-            }));
+            let why = format!(
+                "unable to create new content in namespace {namespace} because it is being terminated"
+            );
+            return Err(
+                Failure::forbidden(kind, super::meta::name(object), &why).because(Cause {
+                    reason: "NamespaceTerminating".to_owned(),
+                    message: format!("namespace {namespace} is being terminated"),
+                    field: "metadata.namespace".to_owned(),
+                }),
+            );
         }
         Ok(())
     }
@@ -58,10 +73,16 @@ impl Cluster {
         let mut priority = json!(0);
         let mut preemption = json!("PreemptLowerPriority");
         if !class.is_empty() {
-            let Some(classes) = self.registry.by_kind("scheduling.k8s.io", "v1", "PriorityClass") else {
+            let Some(classes) = self
+                .registry
+                .by_kind("scheduling.k8s.io", "v1", "PriorityClass")
+            else {
                 return Ok(());
             };
-            let Some(found) = self.storage.get(&self.name, &classes.stored_as, &key(&classes, "", &class)) else {
+            let Some(found) =
+                self.storage
+                    .get(&self.name, &classes.stored_as, &key(&classes, "", &class))
+            else {
                 let why = format!("no PriorityClass with name {class} was found");
                 return Err(Failure::forbidden(kind, super::meta::name(pod), &why));
             };

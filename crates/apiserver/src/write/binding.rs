@@ -42,11 +42,17 @@ impl Cluster {
     ) -> Result<Value, Failure> {
         let node = text_at(body, &["target", "name"]);
         if node.is_empty() {
-            return Err(Failure::invalid_kind("", "Binding", name, &[required("target.name", "")]));
+            return Err(Failure::invalid_kind(
+                "",
+                "Binding",
+                name,
+                &[required("target.name", "")],
+            ));
         }
         let target = text_at(body, &["target", "kind"]);
         if !["", "Node"].contains(&target) {
-            let error = crate::registry::strategy::unsupported("target.kind", target, &["Node", "<empty>"]);
+            let error =
+                crate::registry::strategy::unsupported("target.kind", target, &["Node", "<empty>"]);
             return Err(Failure::invalid_kind("", "Binding", name, &[error]));
         }
         let key = key(kind, namespace, name);
@@ -62,14 +68,23 @@ impl Cluster {
             }
             let old = current.value();
             if meta::is_deleting(&old) {
-                return Err(conflict(format!("pod {name} is being deleted, cannot be assigned to a host")));
+                return Err(conflict(format!(
+                    "pod {name} is being deleted, cannot be assigned to a host"
+                )));
             }
             let bound = text_at(&old, &["spec", "nodeName"]);
             if !bound.is_empty() {
-                return Err(conflict(format!("pod {name} is already assigned to node \"{bound}\"")));
+                return Err(conflict(format!(
+                    "pod {name} is already assigned to node \"{bound}\""
+                )));
             }
-            if old["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
-                return Err(conflict(format!("pod {name} has non-empty .spec.schedulingGates")));
+            if old["spec"]["schedulingGates"]
+                .as_array()
+                .is_some_and(|gates| !gates.is_empty())
+            {
+                return Err(conflict(format!(
+                    "pod {name} has non-empty .spec.schedulingGates"
+                )));
             }
             let mut new = old.clone();
             new["spec"]["nodeName"] = json!(node);
@@ -90,7 +105,11 @@ impl Cluster {
                 json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
             );
             let verdict = verdict(kind, new, &old);
-            if self.carry_out(kind, &key, &current, verdict, options).await?.is_some() {
+            if self
+                .carry_out(kind, &key, &current, verdict, options)
+                .await?
+                .is_some()
+            {
                 return Ok(json!({
                     "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
                 }));
@@ -109,7 +128,10 @@ pub(super) fn set_condition(object: &mut Value, condition: Value) {
     let Some(conditions) = status["conditions"].as_array_mut() else {
         return;
     };
-    match conditions.iter_mut().find(|known| known["type"] == condition["type"]) {
+    match conditions
+        .iter_mut()
+        .find(|known| known["type"] == condition["type"])
+    {
         Some(known) => *known = condition,
         None => conditions.push(condition),
     }

@@ -29,8 +29,13 @@ impl Cluster {
         let attempts = if generated { NAMES } else { 1 };
         let mut taken = None;
         for _ in 0..attempts {
-            match self.create_once(kind, namespace, hint, body.clone(), Source::Body, options).await {
-                Err(failure) if generated && failure.reason() == "AlreadyExists" => taken = Some(failure),
+            match self
+                .create_once(kind, namespace, hint, body.clone(), Source::Body, options)
+                .await
+            {
+                Err(failure) if generated && failure.reason() == "AlreadyExists" => {
+                    taken = Some(failure)
+                }
                 done => return done,
             }
         }
@@ -78,11 +83,21 @@ impl Cluster {
         }
         if source == Source::Body {
             let manager = options.manager(kind, Operation::Update, None, self);
-            apply::record_update(None, &mut object, &manager, &kind.schema.tree, kind.reset(None));
+            apply::record_update(
+                None,
+                &mut object,
+                &manager,
+                &kind.schema.tree,
+                kind.reset(None),
+            );
         }
         let key = key(kind, namespace, &name);
         if options.dry_run {
-            if self.storage.get(&self.name, &kind.stored_as, &key).is_some() {
+            if self
+                .storage
+                .get(&self.name, &kind.stored_as, &key)
+                .is_some()
+            {
                 return Err(Failure::already_exists(kind, &name));
             }
             return Ok(Written {

@@ -36,8 +36,17 @@ pub(super) fn decode(
     }
     kind.strategy.default(object);
     let mut complaints: Vec<String> = Vec::new();
-    complaints.extend(unknown.iter().map(|path| format!("unknown field \"{path}\"")));
-    complaints.extend(options.duplicates.iter().map(|path| format!("duplicate field \"{path}\"")));
+    complaints.extend(
+        unknown
+            .iter()
+            .map(|path| format!("unknown field \"{path}\"")),
+    );
+    complaints.extend(
+        options
+            .duplicates
+            .iter()
+            .map(|path| format!("duplicate field \"{path}\"")),
+    );
     if complaints.is_empty() {
         return Ok(Vec::new());
     }
@@ -75,7 +84,11 @@ pub(super) fn decode(
                     "",
                     "",
                     "",
-                    &[crate::registry::strategy::invalid("patch", object.to_string(), why)],
+                    &[crate::registry::strategy::invalid(
+                        "patch",
+                        object.to_string(),
+                        why,
+                    )],
                 ),
             })
         }
@@ -92,15 +105,26 @@ fn cannot(kind: &Kind, why: &str) -> Failure {
 /// Checks `apiVersion` and `kind`; a built-in kind's body may leave them out.
 fn is_of_kind(kind: &Kind, object: &mut Value) -> Result<(), Failure> {
     if !object.is_object() {
-        return Err(Failure::bad_request("the body of the request is not an object"));
+        return Err(Failure::bad_request(
+            "the body of the request is not an object",
+        ));
     }
     let wanted = kind.api_version();
-    for (field, wanted) in [("kind", kind.kind.to_string()), ("apiVersion", wanted.clone())] {
+    for (field, wanted) in [
+        ("kind", kind.kind.to_string()),
+        ("apiVersion", wanted.clone()),
+    ] {
         match object.get(field).and_then(Value::as_str) {
             None | Some("") if !kind.custom => object[field] = wanted.into(),
             None | Some("") => {
-                let name = if field == "kind" { "Kind" } else { "apiVersion" };
-                return Err(Failure::bad_request(format!("Object '{name}' is missing in '{object}'")));
+                let name = if field == "kind" {
+                    "Kind"
+                } else {
+                    "apiVersion"
+                };
+                return Err(Failure::bad_request(format!(
+                    "Object '{name}' is missing in '{object}'"
+                )));
             }
             Some(_) => {}
         }

@@ -60,7 +60,8 @@ impl Cluster {
         name: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted, Failure> {
-        self.delete_with(kind, namespace, name, options, |_| {}).await
+        self.delete_with(kind, namespace, name, options, |_| {})
+            .await
     }
 
     /// Deletes an object after a last change of it, in one commit.
@@ -73,7 +74,11 @@ impl Cluster {
         last_words: impl Fn(&mut Value),
     ) -> Result<Deleted, Failure> {
         if kind.is("", "Namespace") && ["default", "kube-system", "kube-public"].contains(&name) {
-            return Err(Failure::forbidden(kind, name, "this namespace may not be deleted"));
+            return Err(Failure::forbidden(
+                kind,
+                name,
+                "this namespace may not be deleted",
+            ));
         }
         let key = key(kind, namespace, name);
         for _ in 0..ATTEMPTS {
@@ -130,31 +135,43 @@ impl Cluster {
         let old = convert::from_storage(kind, current.value());
         let mut new = old.clone();
         let now = self.clock.now();
-        let grace = kind.strategy.grace_period(&old, options.grace_period_seconds);
+        let grace = kind
+            .strategy
+            .grace_period(&old, options.grace_period_seconds);
         propagate(&mut new, options.propagation);
         if kind.is(crd::GROUP, "CustomResourceDefinition") && !meta::is_deleting(&old) {
             add_finalizer(&mut new, crd::CLEANUP);
         }
         match grace {
             // It is going already: a shorter time may be given, nothing else changes.
-            Some(_) if meta::is_deleting(&old) && meta::grace(&old).is_some_and(|given| given > 0) => {
+            Some(_)
+                if meta::is_deleting(&old) && meta::grace(&old).is_some_and(|given| given > 0) =>
+            {
                 let given = meta::grace(&old).unwrap_or(0);
-                let asked = options.grace_period_seconds.map(|asked| if asked < 0 { 1 } else { asked });
+                let asked = options
+                    .grace_period_seconds
+                    .map(|asked| if asked < 0 { 1 } else { asked });
                 let asked = asked.map(|asked| grace.unwrap_or(asked).min(asked));
                 let Some(asked) = asked.filter(|asked| *asked < given) else {
                     return Verdict::Nothing;
                 };
-                let end: Option<jiff::Timestamp> =
-                    meta::of(&old)["deletionTimestamp"].as_str().and_then(|text| text.parse().ok());
+                let end: Option<jiff::Timestamp> = meta::of(&old)["deletionTimestamp"]
+                    .as_str()
+                    .and_then(|text| text.parse().ok());
                 let end = end
-                    .and_then(|end| end.checked_sub(SignedDuration::from_secs(given - asked)).ok())
+                    .and_then(|end| {
+                        end.checked_sub(SignedDuration::from_secs(given - asked))
+                            .ok()
+                    })
                     .unwrap_or(now);
                 let metadata = meta::of_mut(&mut new);
                 metadata.insert("deletionTimestamp".to_owned(), json!(meta::time(end)));
                 metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(asked));
             }
             Some(seconds) => {
-                let end = now.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(now);
+                let end = now
+                    .checked_add(SignedDuration::from_secs(seconds))
+                    .unwrap_or(now);
                 meta::mark_deleting(&mut new, end, seconds);
             }
             None if meta::is_deleting(&old) => {}
@@ -183,7 +200,10 @@ impl Cluster {
         for stored in snapshot.items.iter().filter(|stored| matches(stored)) {
             let mut options = options.clone();
             options.uid = Some(stored.uid.to_string());
-            match self.delete(kind, &stored.key.namespace, &stored.key.name, &options).await {
+            match self
+                .delete(kind, &stored.key.namespace, &stored.key.name, &options)
+                .await
+            {
                 Ok(gone) => deleted.push(gone.object),
                 // Somebody else deleted it, and perhaps made another of that name.
                 Err(failure) if failure.is_not_found() || failure.is_conflict() => {}
@@ -201,12 +221,15 @@ const EMPTYING: &str = "The system is ensuring all content is removed from this 
 fn is_terminating(current: &Stored) -> bool {
     let namespace = current.value();
     meta::is_deleting(&namespace)
-        && namespace["spec"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+        && namespace["spec"]["finalizers"]
+            .as_array()
+            .is_some_and(|finalizers| !finalizers.is_empty())
 }
 
 /// Checks a deletion's preconditions.
 pub(super) fn check(kind: &Kind, current: &Stored, options: &DeleteOptions) -> Result<(), Failure> {
-    let conflict = |why: String| Failure::conflict_on(&kind.group, &kind.kind, &current.key.name, &why);
+    let conflict =
+        |why: String| Failure::conflict_on(&kind.group, &kind.kind, &current.key.name, &why);
     if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != &*current.uid) {
         return Err(conflict(format!(
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
@@ -239,15 +262,24 @@ fn propagate(object: &mut Value, propagation: Option<Propagation>) {
         Propagation::Foreground => finalizers.push(meta::FOREGROUND.to_owned()),
         Propagation::Orphan => finalizers.push(meta::ORPHAN.to_owned()),
     }
-    let before: Vec<String> = meta::finalizers(object).into_iter().map(str::to_owned).collect();
-    let same = before.len() == finalizers.len() && finalizers.iter().all(|finalizer| before.contains(finalizer));
+    let before: Vec<String> = meta::finalizers(object)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    let same = before.len() == finalizers.len()
+        && finalizers
+            .iter()
+            .all(|finalizer| before.contains(finalizer));
     if !same {
         meta::set_finalizers(object, finalizers);
     }
 }
 
 fn add_finalizer(object: &mut Value, finalizer: &str) {
-    let mut finalizers: Vec<String> = meta::finalizers(object).into_iter().map(str::to_owned).collect();
+    let mut finalizers: Vec<String> = meta::finalizers(object)
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
     if !finalizers.iter().any(|known| known == finalizer) {
         finalizers.push(finalizer.to_owned());
         meta::set_finalizers(object, finalizers);
@@ -262,4 +294,3 @@ fn success(kind: &Kind, name: &str, uid: &str) -> Value {
     }
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
-

@@ -28,7 +28,10 @@ enum Allowance {
     /// One allows it and does not count it, as long as the pod is as it was seen.
     Uncounted,
     /// One allows it and counts it: its new state.
-    Counted { budget: std::sync::Arc<Stored>, spent: Value },
+    Counted {
+        budget: std::sync::Arc<Stored>,
+        spent: Value,
+    },
 }
 
 impl Cluster {
@@ -47,7 +50,9 @@ impl Cluster {
             )));
         }
         if meta::name(body) != name {
-            return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
+            return Err(Failure::bad_request(
+                "name in URL does not match name in Eviction object",
+            ));
         }
         let delete = delete_options(&body["deleteOptions"], options)?;
         let key = key(kind, namespace, name);
@@ -67,11 +72,18 @@ impl Cluster {
                 let verdict = self.doom(kind, &current, &delete, |pod| announce(pod, now));
                 let pod_write = match verdict {
                     Verdict::Nothing => return Ok(success()),
-                    Verdict::Put(object) => self.put(kind, &key, Expect::Revision(current.revision), object),
+                    Verdict::Put(object) => {
+                        self.put(kind, &key, Expect::Revision(current.revision), object)
+                    }
                     Verdict::Gone(_) => self.removal(kind, &key, current.revision),
                 };
                 let budgets = self.budgets()?;
-                let budget_write = self.put(&budgets, &budget.key, Expect::Revision(budget.revision), spent);
+                let budget_write = self.put(
+                    &budgets,
+                    &budget.key,
+                    Expect::Revision(budget.revision),
+                    spent,
+                );
                 if self.commit(vec![budget_write, pod_write]).await?.is_some() {
                     return Ok(success());
                 }
@@ -90,7 +102,8 @@ impl Cluster {
                 Err(failure) if failure.is_conflict() && delete.resource_version.is_none() => {
                     // Only a moved pod is looked at again; another pod of that name is not the one to evict.
                     if delete.uid.as_ref().is_some_and(|uid| {
-                        self.current(kind, &key).is_ok_and(|found| *uid != *found.uid)
+                        self.current(kind, &key)
+                            .is_ok_and(|found| *uid != *found.uid)
                     }) {
                         return Err(failure);
                     }
@@ -98,7 +111,10 @@ impl Cluster {
                 Err(failure) => return Err(failure),
             }
         }
-        Err(Failure::timeout(format!("couldn't evict pod {name:?} due to conflicts"), 10))
+        Err(Failure::timeout(
+            format!("couldn't evict pod {name:?} due to conflicts"),
+            10,
+        ))
     }
 
     fn budgets(&self) -> Result<std::sync::Arc<Kind>, Failure> {
@@ -114,12 +130,15 @@ impl Cluster {
             return Ok(Allowance::Free);
         }
         let budgets = self.budgets()?;
-        let all = self.storage.list(&self.name, &budgets.stored_as, Some(namespace));
+        let all = self
+            .storage
+            .list(&self.name, &budgets.stored_as, Some(namespace));
         let mut concerned = all.items.into_iter().filter_map(|stored| {
             let budget = stored.value();
             let selector = &budget["spec"]["selector"];
             let hit = !selector.is_null()
-                && LabelSelector::from_object(selector).is_ok_and(|selector| selector.matches_value(labels));
+                && LabelSelector::from_object(selector)
+                    .is_ok_and(|selector| selector.matches_value(labels));
             hit.then_some((stored, budget))
         });
         let Some((stored, budget)) = concerned.next() else {
@@ -135,13 +154,17 @@ impl Cluster {
         if !is_ready(pod) {
             let status = |field: &str| number_at(&budget, &["status", field]).unwrap_or(0);
             let always = budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow";
-            let healthy = status("currentHealthy") >= status("desiredHealthy") && status("desiredHealthy") > 0;
+            let healthy = status("currentHealthy") >= status("desiredHealthy")
+                && status("desiredHealthy") > 0;
             if always || healthy {
                 return Ok(Allowance::Uncounted);
             }
         }
         let spent = spend(&budget, meta::name(pod), self.clock.now())?;
-        Ok(Allowance::Counted { budget: stored, spent })
+        Ok(Allowance::Counted {
+            budget: stored,
+            spent,
+        })
     }
 }
 
@@ -154,27 +177,35 @@ fn spend(budget: &Value, pod: &str, now: Timestamp) -> Result<Value, Failure> {
         message,
         field: String::new(),
     };
-    let forbidden = |why: &str| Failure::resource_forbidden("policy", "poddisruptionbudget", name, why);
+    let forbidden =
+        |why: &str| Failure::resource_forbidden("policy", "poddisruptionbudget", name, why);
     if status("observedGeneration") < number_at(budget, &["metadata", "generation"]).unwrap_or(0) {
-        let message = format!("The disruption budget {name} is still being processed by the server.");
+        let message =
+            format!("The disruption budget {name} is still being processed by the server.");
         return Err(Failure::too_many_requests(REFUSED, cause(message), 10));
     }
     let allowed = status("disruptionsAllowed");
     if allowed < 0 {
         return Err(forbidden("pdb disruptions allowed is negative"));
     }
-    let outstanding = budget["status"]["disruptedPods"].as_object().map_or(0, serde_json::Map::len);
+    let outstanding = budget["status"]["disruptedPods"]
+        .as_object()
+        .map_or(0, serde_json::Map::len);
     if outstanding > MAX_DISRUPTED {
         return Err(forbidden(
             "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
         ));
     }
     if allowed == 0 {
-        let failed = budget["status"]["conditions"].as_array().into_iter().flatten().find(|condition| {
-            condition["type"] == "DisruptionAllowed"
-                && condition["status"] == "False"
-                && condition["reason"] == "SyncFailed"
-        });
+        let failed = budget["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|condition| {
+                condition["type"] == "DisruptionAllowed"
+                    && condition["status"] == "False"
+                    && condition["reason"] == "SyncFailed"
+            });
         let message = match failed {
             Some(condition) => format!(
                 "The disruption budget {name} does not allow evicting pods currently because it failed sync: {}",
@@ -228,7 +259,8 @@ fn announce(pod: &mut Value, now: Timestamp) {
 
 /// Pods that have not started, have ended, or are going already disturb nobody.
 fn needs_no_budget(pod: &Value) -> bool {
-    meta::is_deleting(pod) || ["Succeeded", "Failed", "Pending"].contains(&text_at(pod, &["status", "phase"]))
+    meta::is_deleting(pod)
+        || ["Succeeded", "Failed", "Pending"].contains(&text_at(pod, &["status", "phase"]))
 }
 
 fn is_ready(pod: &Value) -> bool {
@@ -250,8 +282,15 @@ fn delete_options(body: &Value, options: &Options) -> Result<DeleteOptions, Fail
 /// # Errors
 /// When the propagation policy is unknown.
 pub fn parse_delete_options(body: &Value) -> Result<DeleteOptions, Failure> {
-    let text = |path: &[&str]| Some(text_at(body, path)).filter(|text| !text.is_empty()).map(str::to_owned);
-    let propagation = match (text_at(body, &["propagationPolicy"]), body["orphanDependents"].as_bool()) {
+    let text = |path: &[&str]| {
+        Some(text_at(body, path))
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
+    let propagation = match (
+        text_at(body, &["propagationPolicy"]),
+        body["orphanDependents"].as_bool(),
+    ) {
         ("", None) => None,
         ("", Some(true)) | ("Orphan", None) => Some(Propagation::Orphan),
         ("", Some(false)) | ("Background", None) => Some(Propagation::Background),
@@ -262,7 +301,12 @@ pub fn parse_delete_options(body: &Value) -> Result<DeleteOptions, Failure> {
                 policy,
                 &["Background", "Foreground", "Orphan", "nil"],
             );
-            return Err(Failure::invalid_kind("meta.k8s.io", "DeleteOptions", "", &[error]));
+            return Err(Failure::invalid_kind(
+                "meta.k8s.io",
+                "DeleteOptions",
+                "",
+                &[error],
+            ));
         }
         (_, Some(_)) => {
             let error = crate::registry::strategy::invalid(
@@ -270,7 +314,12 @@ pub fn parse_delete_options(body: &Value) -> Result<DeleteOptions, Failure> {
                 body["propagationPolicy"].clone(),
                 "orphanDependents and deletionPropagation cannot be both set",
             );
-            return Err(Failure::invalid_kind("meta.k8s.io", "DeleteOptions", "", &[error]));
+            return Err(Failure::invalid_kind(
+                "meta.k8s.io",
+                "DeleteOptions",
+                "",
+                &[error],
+            ));
         }
     };
     Ok(DeleteOptions {
@@ -278,7 +327,9 @@ pub fn parse_delete_options(body: &Value) -> Result<DeleteOptions, Failure> {
         uid: text(&["preconditions", "uid"]),
         resource_version: text(&["preconditions", "resourceVersion"]),
         grace_period_seconds: body["gracePeriodSeconds"].as_i64(),
-        dry_run: body["dryRun"].as_array().is_some_and(|list| list.iter().any(|item| item == "All")),
+        dry_run: body["dryRun"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|item| item == "All")),
     })
 }
 

@@ -25,7 +25,10 @@ impl Cluster {
             let mut new = old.clone();
             keep(&mut new, body, "spec");
             let verdict = verdict(kind, new, &old);
-            if let Some(object) = self.carry_out(kind, &key, &current, verdict, options).await? {
+            if let Some(object) = self
+                .carry_out(kind, &key, &current, verdict, options)
+                .await?
+            {
                 return Ok(Written {
                     object,
                     created: false,
@@ -42,8 +45,11 @@ impl Cluster {
         let mut body = self.current(kind, &key)?.value();
         meta::of_mut(&mut body).remove("resourceVersion");
         if let Some(finalizers) = body["spec"]["finalizers"].as_array_mut() {
-            finalizers.retain(|finalizer| finalizer != crate::registry::strategies::namespace::CONTENT);
+            finalizers
+                .retain(|finalizer| finalizer != crate::registry::strategies::namespace::CONTENT);
         }
-        self.finalize(kind, name, &body, &Options::default()).await.map(drop)
+        self.finalize(kind, name, &body, &Options::default())
+            .await
+            .map(drop)
     }
 }

@@ -38,7 +38,9 @@ const SUFFIX: usize = 5;
 
 /// A timestamp as metadata has them: whole seconds in UTC.
 pub fn time(at: Timestamp) -> String {
-    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+    Timestamp::from_second(at.as_second())
+        .unwrap_or(at)
+        .to_string()
 }
 
 /// The metadata of an object; null when there is none.
@@ -76,7 +78,10 @@ pub fn resource_version(object: &Value) -> &str {
 /// The object's finalizers.
 pub fn finalizers(object: &Value) -> Vec<&str> {
     let list = of(object)["finalizers"].as_array();
-    list.into_iter().flatten().filter_map(Value::as_str).collect()
+    list.into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 /// Replaces the finalizers; an empty list leaves none behind.
@@ -139,19 +144,22 @@ pub fn sanitize(object: &mut Value) -> Result<Vec<String>, String> {
         let right = match key.as_str() {
             "labels" | "annotations" => match value.as_object() {
                 Some(map) => {
-                    if let Some((_, odd)) = map.iter().find(|(_, v)| !v.is_string() && !v.is_null()) {
+                    if let Some((_, odd)) = map.iter().find(|(_, v)| !v.is_string() && !v.is_null())
+                    {
                         return Err(wrong(&format!("metadata.{key}"), odd, "string"));
                     }
                     true
                 }
                 None => false,
             },
-            "finalizers" => value.as_array().is_some_and(|list| list.iter().all(Value::is_string)),
+            "finalizers" => value
+                .as_array()
+                .is_some_and(|list| list.iter().all(Value::is_string)),
             "ownerReferences" | "managedFields" => value.is_array(),
             "generation" | "deletionGracePeriodSeconds" => value.is_i64(),
-            "creationTimestamp" | "deletionTimestamp" => {
-                value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok())
-            }
+            "creationTimestamp" | "deletionTimestamp" => value
+                .as_str()
+                .is_some_and(|text| text.parse::<Timestamp>().is_ok()),
             _ => value.is_string(),
         };
         if !right {
@@ -187,7 +195,9 @@ fn wrong(path: &str, value: &Value, wanted: &str) -> String {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
-    format!("json: cannot unmarshal {found} into Go struct field ObjectMeta.{path} of type {wanted}")
+    format!(
+        "json: cannot unmarshal {found} into Go struct field ObjectMeta.{path} of type {wanted}"
+    )
 }
 
 /// Fills in the metadata of a new object.
@@ -216,12 +226,26 @@ pub fn begin(
             _ => {}
         }
     }
-    let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or("");
-    if metadata.get("name").and_then(Value::as_str).unwrap_or("").is_empty() && !prefix.is_empty() {
+    let prefix = metadata
+        .get("generateName")
+        .and_then(Value::as_str)
+        .unwrap_or("");
+    if metadata
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or("")
+        .is_empty()
+        && !prefix.is_empty()
+    {
         let name = generate(prefix);
         metadata.insert("name".to_owned(), json!(name));
     }
-    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation"] {
+    for key in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+        "generation",
+    ] {
         metadata.remove(key);
     }
     metadata.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
@@ -242,7 +266,11 @@ pub fn place(kind: &Kind, namespace: &str, object: &mut Value) -> Result<(), Fai
         metadata.remove("namespace");
         return Ok(());
     }
-    match metadata.get("namespace").and_then(Value::as_str).unwrap_or("") {
+    match metadata
+        .get("namespace")
+        .and_then(Value::as_str)
+        .unwrap_or("")
+    {
         "" => {
             metadata.insert("namespace".to_owned(), json!(namespace));
             Ok(())
@@ -275,14 +303,22 @@ pub fn carry(new: &mut Value, old: &Value) {
     let old_metadata = of(old);
     let metadata = of_mut(new);
     for key in ["uid", "creationTimestamp", "namespace"] {
-        if metadata.get(key).is_none_or(|value| value.is_null() || value == "")
+        if metadata
+            .get(key)
+            .is_none_or(|value| value.is_null() || value == "")
             && let Some(value) = old_metadata.get(key)
         {
             metadata.insert(key.to_owned(), value.clone());
         }
     }
     // These are the server's own, whatever the body says.
-    for key in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generateName"] {
+    for key in [
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+        "generateName",
+    ] {
         match old_metadata.get(key) {
             Some(value) => metadata.insert(key.to_owned(), value.clone()),
             None => metadata.remove(key),
@@ -295,7 +331,10 @@ pub fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let name = name(object);
     if name.is_empty() {
-        errors.push(required("metadata.name", "name or generateName is required"));
+        errors.push(required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
     } else {
         let label_named = kind.is("", "Namespace") || kind.is("", "Service");
         let details = if kind.is("", "Service") {
@@ -305,7 +344,11 @@ pub fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
         } else {
             crate::machinery::names::dns1123_subdomain(name)
         };
-        errors.extend(details.into_iter().map(|why| invalid("metadata.name", name, why)));
+        errors.extend(
+            details
+                .into_iter()
+                .map(|why| invalid("metadata.name", name, why)),
+        );
     }
     errors.extend(crate::machinery::names::object_meta(of(object)));
     errors
@@ -358,13 +401,20 @@ mod tests {
     #[test]
     fn metadata_loses_what_no_object_has() {
         let mut object = json!({"metadata": {"name": "a", "creationTimestamp": null, "colour": "red", "labels": {}}});
-        assert_eq!(sanitize(&mut object), Ok(vec!["metadata.colour".to_owned()]));
+        assert_eq!(
+            sanitize(&mut object),
+            Ok(vec!["metadata.colour".to_owned()])
+        );
         assert_eq!(object, json!({"metadata": {"name": "a"}}));
     }
 
     #[test]
     fn labels_are_strings() {
         let mut object = json!({"metadata": {"labels": {"a": 1}}});
-        assert!(sanitize(&mut object).unwrap_err().contains("cannot unmarshal number"));
+        assert!(
+            sanitize(&mut object)
+                .unwrap_err()
+                .contains("cannot unmarshal number")
+        );
     }
 }

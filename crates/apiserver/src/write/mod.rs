@@ -32,7 +32,9 @@ pub use patch::PatchKind;
 use crate::failure::Failure;
 use crate::machinery::apply::{Manager, Operation};
 use crate::registry::{Kind, Registry, convert, crd};
-use crate::storage::{ClusterName, CommitError, Content, Expect, ObjectKey, ResourceName, Storage, Stored, Write};
+use crate::storage::{
+    ClusterName, CommitError, Content, Expect, ObjectKey, ResourceName, Storage, Stored, Write,
+};
 
 /// How often a write begins again because others were faster, before it says so.
 const ATTEMPTS: usize = 256;
@@ -82,7 +84,13 @@ pub struct Options {
 
 impl Options {
     /// The manager under whose name this write is recorded.
-    fn manager(&self, kind: &Kind, operation: Operation, subresource: Option<&str>, cluster: &Cluster) -> Manager {
+    fn manager(
+        &self,
+        kind: &Kind,
+        operation: Operation,
+        subresource: Option<&str>,
+        cluster: &Cluster,
+    ) -> Manager {
         Manager {
             name: self
                 .field_manager
@@ -173,7 +181,10 @@ impl Cluster {
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             wanted.push(("", "Namespace", json!({"metadata": {"name": name}})));
         }
-        for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {
+        for (name, value) in [
+            ("system-cluster-critical", 2_000_000_000),
+            ("system-node-critical", 2_000_001_000),
+        ] {
             let object = json!({"metadata": {"name": name}, "value": value});
             wanted.push(("scheduling.k8s.io", "PriorityClass", object));
         }
@@ -183,7 +194,11 @@ impl Cluster {
                 .by_kind(group, "v1", kind)
                 .ok_or_else(|| Failure::internal(format!("kind {kind} is not served")))?;
             let key = key(&kind, "", meta::name(&object));
-            if self.storage.get(&self.name, &kind.resource(), &key).is_some() {
+            if self
+                .storage
+                .get(&self.name, &kind.resource(), &key)
+                .is_some()
+            {
                 continue;
             }
             match self.create(&kind, "", None, object, &options).await {
@@ -229,9 +244,15 @@ impl Cluster {
     }
 
     /// Commits; `None` when somebody else was faster.
-    pub(crate) async fn commit(&self, writes: Vec<Write>) -> Result<Option<Vec<Arc<Stored>>>, Failure> {
+    pub(crate) async fn commit(
+        &self,
+        writes: Vec<Write>,
+    ) -> Result<Option<Vec<Arc<Stored>>>, Failure> {
         let touches_definitions = writes.iter().any(|write| write.resource == definitions());
-        let deletes: Vec<bool> = writes.iter().map(|write| matches!(write.content, Content::Delete)).collect();
+        let deletes: Vec<bool> = writes
+            .iter()
+            .map(|write| matches!(write.content, Content::Delete))
+            .collect();
         match self.storage.commit(writes).await {
             Ok(stored) => {
                 if touches_definitions {
@@ -253,7 +274,9 @@ impl Cluster {
     /// Serves what a stored definition defines.
     fn serve(&self, definition: &Stored) {
         match crd::kinds(&definition.value()) {
-            Ok(kinds) => self.registry.define(&definition.key.name, definition.revision, kinds),
+            Ok(kinds) => self
+                .registry
+                .define(&definition.key.name, definition.revision, kinds),
             Err(errors) => {
                 let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 tracing::error!(
@@ -277,7 +300,11 @@ pub(crate) fn definitions() -> ResourceName {
 /// Where an object of that name is stored.
 pub(crate) fn key(kind: &Kind, namespace: &str, name: &str) -> ObjectKey {
     ObjectKey {
-        namespace: if kind.namespaced { namespace.into() } else { "".into() },
+        namespace: if kind.namespaced {
+            namespace.into()
+        } else {
+            "".into()
+        },
         name: name.into(),
     }
 }

@@ -30,7 +30,10 @@ impl Cluster {
     ///
     /// # Errors
     /// As a Kubernetes API server: 400, 404, 409 for conflicts and apply conflicts, 415, 422.
-    #[expect(clippy::too_many_arguments, reason = "they are the parts of one request line and its body")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "they are the parts of one request line and its body"
+    )]
     pub async fn patch(
         &self,
         kind: &Kind,
@@ -51,12 +54,18 @@ impl Cluster {
         let subresource = match subresource {
             None => None,
             Some("status") if kind.subresources.status => Some("status"),
-            Some("scale") => return self.patch_scale(kind, namespace, name, form, &body, options).await,
+            Some("scale") => {
+                return self
+                    .patch_scale(kind, namespace, name, form, &body, options)
+                    .await;
+            }
             Some(_) => return Err(Failure::no_such_path()),
         };
         let key = key(kind, namespace, name);
         if form == PatchKind::Apply {
-            return self.apply(kind, namespace, name, subresource, body, options).await;
+            return self
+                .apply(kind, namespace, name, subresource, body, options)
+                .await;
         }
         self.modify(kind, &key, options, |current, old| {
             let object = patched(kind, form, old, &body)?;
@@ -83,7 +92,9 @@ impl Cluster {
     ) -> Result<Written, Failure> {
         check_applied(&body, name, options)?;
         meta::place(kind, namespace, &mut body)?;
-        meta::of_mut(&mut body).entry("name").or_insert_with(|| name.into());
+        meta::of_mut(&mut body)
+            .entry("name")
+            .or_insert_with(|| name.into());
         let key = key(kind, namespace, name);
         let manager = options.manager(kind, Operation::Apply, subresource, self);
         let applied = |current: &Stored, old: &Value| {
@@ -106,9 +117,15 @@ impl Cluster {
         };
         // An object may come or go between the look and the write; either way the other branch is right then.
         for _ in 0..super::ATTEMPTS {
-            if self.storage.get(&self.name, &kind.stored_as, &key).is_some() {
+            if self
+                .storage
+                .get(&self.name, &kind.stored_as, &key)
+                .is_some()
+            {
                 match self.modify(kind, &key, options, applied).await {
-                    Err(failure) if failure.reason() == "NotFound" && subresource.is_none() => continue,
+                    Err(failure) if failure.reason() == "NotFound" && subresource.is_none() => {
+                        continue;
+                    }
                     done => return done,
                 }
             }
@@ -122,9 +139,26 @@ impl Cluster {
                     "the object does not exist, so a resourceVersion or uid cannot match",
                 ));
             }
-            let object = apply::apply(None, &body, &manager, options.force, &kind.schema.tree, kind.reset(None))
-                .map_err(|conflicts| Failure::apply_conflict(&conflicts))?;
-            match self.create_once(kind, namespace, Some(name), object, Source::Applied, options).await {
+            let object = apply::apply(
+                None,
+                &body,
+                &manager,
+                options.force,
+                &kind.schema.tree,
+                kind.reset(None),
+            )
+            .map_err(|conflicts| Failure::apply_conflict(&conflicts))?;
+            match self
+                .create_once(
+                    kind,
+                    namespace,
+                    Some(name),
+                    object,
+                    Source::Applied,
+                    options,
+                )
+                .await
+            {
                 Err(failure) if failure.reason() == "AlreadyExists" => {}
                 done => return done,
             }
@@ -134,18 +168,24 @@ impl Cluster {
 }
 
 /// What a patch makes of an object.
-pub(super) fn patched(kind: &Kind, form: PatchKind, old: &Value, body: &Value) -> Result<Value, Failure> {
+pub(super) fn patched(
+    kind: &Kind,
+    form: PatchKind,
+    old: &Value,
+    body: &Value,
+) -> Result<Value, Failure> {
     match form {
-        PatchKind::Json => patch::json_patch(old, body).map_err(|why| unprocessable(&why.to_string())),
+        PatchKind::Json => {
+            patch::json_patch(old, body).map_err(|why| unprocessable(&why.to_string()))
+        }
         PatchKind::Merge | PatchKind::Apply => {
             if !body.is_object() {
                 return Err(Failure::bad_request("a merge patch is a JSON object"));
             }
             Ok(patch::merge_patch(old, body))
         }
-        PatchKind::Strategic => {
-            patch::strategic_merge(old, body, &kind.schema.tree).map_err(|why| Failure::bad_request(why.to_string()))
-        }
+        PatchKind::Strategic => patch::strategic_merge(old, body, &kind.schema.tree)
+            .map_err(|why| Failure::bad_request(why.to_string())),
     }
 }
 
@@ -182,7 +222,9 @@ fn renamed(new: &Value, old: &Value) -> Result<(), Failure> {
 
 fn check_applied(body: &Value, name: &str, options: &Options) -> Result<(), Failure> {
     if !body.is_object() {
-        return Err(Failure::bad_request("an applied configuration is an object"));
+        return Err(Failure::bad_request(
+            "an applied configuration is an object",
+        ));
     }
     if options.field_manager.as_deref().unwrap_or("").is_empty() {
         return Err(Failure::invalid_kind(

@@ -38,7 +38,8 @@ impl Cluster {
                 meta::name(body)
             )));
         }
-        self.rescale(kind, namespace, name, options, |_| Ok(body.clone())).await
+        self.rescale(kind, namespace, name, options, |_| Ok(body.clone()))
+            .await
     }
 
     pub(super) async fn patch_scale(
@@ -55,7 +56,10 @@ impl Cluster {
             PatchKind::Json => PatchKind::Json,
             PatchKind::Merge | PatchKind::Strategic | PatchKind::Apply => PatchKind::Merge,
         };
-        self.rescale(kind, namespace, name, options, |scale| patched(kind, form, scale, body)).await
+        self.rescale(kind, namespace, name, options, |scale| {
+            patched(kind, form, scale, body)
+        })
+        .await
     }
 
     async fn rescale(
@@ -96,7 +100,10 @@ impl Cluster {
 }
 
 fn paths(kind: &Kind) -> Result<&ScalePaths, Failure> {
-    kind.subresources.scale.as_ref().ok_or_else(Failure::no_such_path)
+    kind.subresources
+        .scale
+        .as_ref()
+        .ok_or_else(Failure::no_such_path)
 }
 
 fn check(scale: &Value, name: &str) -> Result<(), Failure> {
@@ -114,7 +121,12 @@ fn check(scale: &Value, name: &str) -> Result<(), Failure> {
                 value: Some(number.into()),
                 detail: "must be greater than or equal to 0".to_owned(),
             };
-            Err(Failure::invalid_kind("autoscaling", "Scale", name, &[error]))
+            Err(Failure::invalid_kind(
+                "autoscaling",
+                "Scale",
+                name,
+                &[error],
+            ))
         }
         other => Err(Failure::bad_request(format!(
             "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal {other} into Go struct field ScaleSpec.spec.replicas of type int32"
@@ -125,7 +137,13 @@ fn check(scale: &Value, name: &str) -> Result<(), Failure> {
 /// The scale that an object's numbers make.
 fn scale_of(kind: &Kind, paths: &ScalePaths, object: &Value) -> Result<Value, Failure> {
     let mut metadata = json!({});
-    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
         if let Some(value) = meta::of(object).get(field) {
             metadata[field] = value.clone();
         }
@@ -136,11 +154,14 @@ fn scale_of(kind: &Kind, paths: &ScalePaths, object: &Value) -> Result<Value, Fa
             paths.spec
         )));
     };
-    let mut status = json!({"replicas": get(object, &paths.status).and_then(Value::as_i64).unwrap_or(0)});
+    let mut status =
+        json!({"replicas": get(object, &paths.status).and_then(Value::as_i64).unwrap_or(0)});
     let selector = paths.selector.as_ref().and_then(|path| get(object, path));
     let selector = match selector {
         Some(Value::String(text)) => Some(text.clone()),
-        Some(object) if !kind.custom => LabelSelector::from_object(object).ok().map(|selector| selector.to_string()),
+        Some(object) if !kind.custom => LabelSelector::from_object(object)
+            .ok()
+            .map(|selector| selector.to_string()),
         _ => None,
     };
     if let Some(selector) = selector {

@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use crate::machinery::FieldError;
-use crate::registry::strategy::{Strategy, at, child, forbidden, invalid, required, set_default, text_at, unsupported};
+use crate::registry::strategy::{
+    Strategy, at, child, forbidden, invalid, required, set_default, text_at, unsupported,
+};
 
 /// The strategy of Nodes.
 pub struct Nodes;
@@ -55,12 +57,18 @@ impl Strategy for Nodes {
         let before = text_at(old, &["spec", "providerID"]);
         let now = text_at(new, &["spec", "providerID"]);
         if !before.is_empty() && before != now {
-            errors.push(forbidden("spec.providerID", "node updates may not change providerID except from \"\" to valid"));
+            errors.push(forbidden(
+                "spec.providerID",
+                "node updates may not change providerID except from \"\" to valid",
+            ));
         }
         let before = text_at(old, &["spec", "podCIDR"]);
         let now = text_at(new, &["spec", "podCIDR"]);
         if !before.is_empty() && before != now {
-            errors.push(forbidden("spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid"));
+            errors.push(forbidden(
+                "spec.podCIDRs",
+                "node updates may not change podCIDR except from \"\" to valid",
+            ));
         }
         errors
     }
@@ -91,12 +99,20 @@ impl Strategy for Leases {
         if let Some(seconds) = at(object, &["spec", "leaseDurationSeconds"]).and_then(Value::as_i64)
             && seconds <= 0
         {
-            errors.push(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
+            errors.push(invalid(
+                "spec.leaseDurationSeconds",
+                seconds,
+                "must be greater than 0",
+            ));
         }
         if let Some(count) = at(object, &["spec", "leaseTransitions"]).and_then(Value::as_i64)
             && count < 0
         {
-            errors.push(invalid("spec.leaseTransitions", count, "must be greater than or equal to 0"));
+            errors.push(invalid(
+                "spec.leaseTransitions",
+                count,
+                "must be greater than or equal to 0",
+            ));
         }
         if let Some(Value::String(holder)) = at(object, &["spec", "holderIdentity"])
             && holder.is_empty()

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use crate::machinery::FieldError;
 use crate::machinery::selector::LabelSelector;
 use crate::registry::strategy::{
-    Strategy, at, child, forbidden, immutable, invalid, keep, not_negative, required, set_default, text_at, unsupported,
+    Strategy, at, child, forbidden, immutable, invalid, keep, not_negative, required, set_default,
+    text_at, unsupported,
 };
 
 /// The strategy of PodDisruptionBudgets.
@@ -22,7 +23,11 @@ impl Strategy for Budgets {
         let mut errors = Vec::new();
         let spec = &object["spec"];
         if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
-            errors.push(invalid("spec", spec.clone(), "minAvailable and maxUnavailable cannot be both set"));
+            errors.push(invalid(
+                "spec",
+                spec.clone(),
+                "minAvailable and maxUnavailable cannot be both set",
+            ));
         }
         for field in ["minAvailable", "maxUnavailable"] {
             errors.extend(count_or_percent(&spec[field], &format!("spec.{field}")));
@@ -30,7 +35,11 @@ impl Strategy for Budgets {
         if !spec["selector"].is_null()
             && let Err(why) = LabelSelector::from_object(&spec["selector"])
         {
-            errors.push(invalid("spec.selector", spec["selector"].clone(), why.to_string()));
+            errors.push(invalid(
+                "spec.selector",
+                spec["selector"].clone(),
+                why.to_string(),
+            ));
         }
         let policy = text_at(spec, &["unhealthyPodEvictionPolicy"]);
         if !["", "IfHealthyBudget", "AlwaysAllow"].contains(&policy) {
@@ -44,25 +53,38 @@ impl Strategy for Budgets {
     }
 
     fn validate_status(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
-        ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"]
-            .iter()
-            .filter_map(|field| not_negative(new, &["status", field]))
-            .collect()
+        [
+            "currentHealthy",
+            "desiredHealthy",
+            "disruptionsAllowed",
+            "expectedPods",
+        ]
+        .iter()
+        .filter_map(|field| not_negative(new, &["status", field]))
+        .collect()
     }
 }
 
 fn count_or_percent(value: &Value, path: &str) -> Vec<FieldError> {
     match value {
         Value::Number(number) if number.as_i64().is_some_and(|n| n < 0) => {
-            vec![invalid(path, value.clone(), "must be greater than or equal to 0")]
+            vec![invalid(
+                path,
+                value.clone(),
+                "must be greater than or equal to 0",
+            )]
         }
         Value::String(text) => {
-            let digits = text.strip_suffix('%').filter(|digits| {
-                !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
-            });
+            let digits = text
+                .strip_suffix('%')
+                .filter(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()));
             match digits.map(str::parse::<u64>) {
                 Some(Ok(percent)) if percent <= 100 => Vec::new(),
-                Some(_) => vec![invalid(path, value.clone(), "must not be greater than 100%")],
+                Some(_) => vec![invalid(
+                    path,
+                    value.clone(),
+                    "must not be greater than 100%",
+                )],
                 None => vec![invalid(
                     path,
                     value.clone(),
@@ -91,10 +113,16 @@ impl Strategy for Volumes {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        if at(object, &["spec", "accessModes"]).and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        if at(object, &["spec", "accessModes"])
+            .and_then(Value::as_array)
+            .is_none_or(Vec::is_empty)
+        {
             errors.push(required("spec.accessModes", ""));
         }
-        if at(object, &["spec", "capacity"]).and_then(Value::as_object).is_none_or(serde_json::Map::is_empty) {
+        if at(object, &["spec", "capacity"])
+            .and_then(Value::as_object)
+            .is_none_or(serde_json::Map::is_empty)
+        {
             errors.push(required("spec.capacity", ""));
         }
         errors
@@ -123,8 +151,14 @@ impl Strategy for Claims {
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        if at(object, &["spec", "accessModes"]).and_then(Value::as_array).is_none_or(Vec::is_empty) {
-            errors.push(required("spec.accessModes", "at least 1 access mode is required"));
+        if at(object, &["spec", "accessModes"])
+            .and_then(Value::as_array)
+            .is_none_or(Vec::is_empty)
+        {
+            errors.push(required(
+                "spec.accessModes",
+                "at least 1 access mode is required",
+            ));
         }
         if at(object, &["spec", "resources", "requests", "storage"]).is_none() {
             errors.push(required("spec.resources[storage]", ""));
@@ -226,7 +260,10 @@ impl Strategy for PriorityClasses {
         let mut errors = Vec::new();
         let name = text_at(object, &["metadata", "name"]);
         let value = object["value"].as_i64().unwrap_or(0);
-        let system = [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+        let system = [
+            ("system-node-critical", 2_000_001_000),
+            ("system-cluster-critical", 2_000_000_000),
+        ];
         if name.starts_with("system-") && !system.contains(&(name, value)) {
             errors.push(forbidden(
                 "metadata.name",
@@ -273,7 +310,12 @@ impl Strategy for Services {
         if spec["type"] == "NodePort" || spec["type"] == "LoadBalancer" {
             set_default(spec, "externalTrafficPolicy", "Cluster");
         }
-        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        for port in spec
+            .get_mut("ports")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             set_default(port, "protocol", "TCP");
             let inner = port["port"].clone();
             set_default(port, "targetPort", inner);
@@ -296,7 +338,8 @@ impl Strategy for Services {
             ));
         }
         let headless = kind == "ClusterIP" && spec["clusterIP"] == "None";
-        if spec["ports"].as_array().is_none_or(Vec::is_empty) && !headless && kind != "ExternalName" {
+        if spec["ports"].as_array().is_none_or(Vec::is_empty) && !headless && kind != "ExternalName"
+        {
             errors.push(required("spec.ports", ""));
         }
         errors

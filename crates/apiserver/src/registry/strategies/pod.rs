@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::pod_spec::{default_spec, validate_spec};
 use crate::machinery::FieldError;
-use crate::registry::strategy::{Strategy, at, child, forbidden, keep, number_at, set_default, text_at};
+use crate::registry::strategy::{
+    Strategy, at, child, forbidden, keep, number_at, set_default, text_at,
+};
 
 /// The strategy of Pods.
 pub struct Pods;
@@ -86,18 +88,31 @@ impl Strategy for Pods {
             }
             keep(&mut munged, before, "activeDeadlineSeconds");
         }
-        let olds = before["tolerations"].as_array().cloned().unwrap_or_default();
-        let news = munged["tolerations"].as_array().cloned().unwrap_or_default();
+        let olds = before["tolerations"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let news = munged["tolerations"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         if olds.iter().all(|toleration| news.contains(toleration)) {
             keep(&mut munged, before, "tolerations");
         }
         if munged["terminationGracePeriodSeconds"] == 1
-            && before["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0)
+            && before["terminationGracePeriodSeconds"]
+                .as_i64()
+                .is_some_and(|seconds| seconds < 0)
         {
             keep(&mut munged, before, "terminationGracePeriodSeconds");
         }
         // A pod that waits for its gates may lose them and gain node requirements.
-        let gates = |spec: &Value| spec["schedulingGates"].as_array().cloned().unwrap_or_default();
+        let gates = |spec: &Value| {
+            spec["schedulingGates"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        };
         let (old_gates, new_gates) = (gates(before), gates(&munged));
         if new_gates.iter().all(|gate| old_gates.contains(gate)) {
             keep(&mut munged, before, "schedulingGates");
@@ -117,7 +132,9 @@ impl Strategy for Pods {
 
     fn grace_period(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
         let phase = text_at(object, &["status", "phase"]);
-        if text_at(object, &["spec", "nodeName"]).is_empty() || ["Succeeded", "Failed"].contains(&phase) {
+        if text_at(object, &["spec", "nodeName"]).is_empty()
+            || ["Succeeded", "Failed"].contains(&phase)
+        {
             return Some(0);
         }
         let seconds = asked
@@ -135,12 +152,14 @@ fn qos_class(spec: &Value) -> &'static str {
         for container in spec[list].as_array().into_iter().flatten() {
             for resource in ["cpu", "memory"] {
                 let of = |part: &str| {
-                    at(container, &["resources", part, resource])
-                        .filter(|quantity| !matches!(quantity.as_str(), Some("0") | None) || quantity.is_number())
+                    at(container, &["resources", part, resource]).filter(|quantity| {
+                        !matches!(quantity.as_str(), Some("0") | None) || quantity.is_number()
+                    })
                 };
                 let (limit, request) = (of("limits"), of("requests"));
                 any |= limit.is_some() || request.is_some();
-                guaranteed &= limit.is_some() && request.is_none_or(|request| Some(request) == limit);
+                guaranteed &=
+                    limit.is_some() && request.is_none_or(|request| Some(request) == limit);
             }
         }
     }

@@ -22,11 +22,21 @@ pub fn default_spec(spec: &mut Value) {
     }
     let host_network = spec["hostNetwork"] == true;
     for list in ["containers", "initContainers"] {
-        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+        for container in spec
+            .get_mut(list)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             default_container(container, host_network);
         }
     }
-    for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+    for volume in spec
+        .get_mut("volumes")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         default_volume(volume);
     }
 }
@@ -39,9 +49,18 @@ fn default_container(container: &mut Value, host_network: bool) {
     set_default(container, "terminationMessagePolicy", "File");
     set_default(container, "resources", json!({}));
     let image = container["image"].as_str().unwrap_or("");
-    let policy = if is_moving_tag(image) { "Always" } else { "IfNotPresent" };
+    let policy = if is_moving_tag(image) {
+        "Always"
+    } else {
+        "IfNotPresent"
+    };
     set_default(container, "imagePullPolicy", policy);
-    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+    for port in container
+        .get_mut("ports")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         set_default(port, "protocol", "TCP");
         if host_network {
             let inner = port["containerPort"].clone();
@@ -52,7 +71,12 @@ fn default_container(container: &mut Value, host_network: bool) {
         let Some(probe) = container.get_mut(probe).filter(|probe| probe.is_object()) else {
             continue;
         };
-        for (key, value) in [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)] {
+        for (key, value) in [
+            ("timeoutSeconds", 1),
+            ("periodSeconds", 10),
+            ("successThreshold", 1),
+            ("failureThreshold", 3),
+        ] {
             set_default(probe, key, value);
         }
         if let Some(get) = probe.get_mut("httpGet").filter(|get| get.is_object()) {
@@ -60,7 +84,12 @@ fn default_container(container: &mut Value, host_network: bool) {
             set_default(get, "scheme", "HTTP");
         }
     }
-    for var in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+    for var in container
+        .get_mut("env")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         if let Some(field) = var.pointer_mut("/valueFrom/fieldRef") {
             set_default(field, "apiVersion", "v1");
         }
@@ -128,12 +157,19 @@ pub fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
             if container["image"].as_str().unwrap_or("").is_empty() {
                 errors.push(required(format!("{at}.image"), ""));
             }
-            errors.extend(resources(&container["resources"], &format!("{at}.resources")));
+            errors.extend(resources(
+                &container["resources"],
+                &format!("{at}.resources"),
+            ));
         }
     }
     let restart = spec["restartPolicy"].as_str().unwrap_or("Always");
     if !["Always", "OnFailure", "Never"].contains(&restart) {
-        errors.push(unsupported(format!("{path}.restartPolicy"), restart, &["Always", "OnFailure", "Never"]));
+        errors.push(unsupported(
+            format!("{path}.restartPolicy"),
+            restart,
+            &["Always", "OnFailure", "Never"],
+        ));
     }
     errors
 }
@@ -147,14 +183,19 @@ fn resources(resources: &Value, path: &str) -> Vec<FieldError> {
                 other => other.to_string(),
             };
             if let Ok(amount) = text.parse::<crate::machinery::quantity::Quantity>()
-                && let Some(limit) = resources["limits"][name].as_str().filter(|_| part == "requests")
+                && let Some(limit) = resources["limits"][name]
+                    .as_str()
+                    .filter(|_| part == "requests")
                 && let Ok(limit) = limit.parse::<crate::machinery::quantity::Quantity>()
                 && amount > limit
             {
                 errors.push(invalid(
                     format!("{path}.requests"),
                     text,
-                    format!("must be less than or equal to {name} limit of {}", resources["limits"][name].as_str().unwrap_or("")),
+                    format!(
+                        "must be less than or equal to {name} limit of {}",
+                        resources["limits"][name].as_str().unwrap_or("")
+                    ),
                 ));
             }
         }

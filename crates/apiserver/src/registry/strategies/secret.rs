@@ -15,7 +15,9 @@ pub struct Secrets;
 
 impl Strategy for Secrets {
     fn default(&self, object: &mut Value) {
-        let plain = object.as_object_mut().and_then(|map| map.remove("stringData"));
+        let plain = object
+            .as_object_mut()
+            .and_then(|map| map.remove("stringData"));
         if let Some(Value::Object(plain)) = plain
             && let Some(data) = child(object, "data")
         {
@@ -45,10 +47,16 @@ impl Strategy for Secrets {
         errors.extend(immutable(new, old, &["type"]));
         if old["immutable"] == true {
             if new["immutable"] != true {
-                errors.push(forbidden("immutable", "field is immutable when `immutable` is set"));
+                errors.push(forbidden(
+                    "immutable",
+                    "field is immutable when `immutable` is set",
+                ));
             }
             if new["data"] != old["data"] {
-                errors.push(forbidden("data", "field is immutable when `immutable` is set"));
+                errors.push(forbidden(
+                    "data",
+                    "field is immutable when `immutable` is set",
+                ));
             }
         }
         errors
@@ -65,7 +73,11 @@ impl Strategy for ConfigMaps {
         for (key, value) in object["data"].as_object().into_iter().flatten() {
             errors.extend(key_error("data", key));
             if object["binaryData"].get(key).is_some() {
-                errors.push(invalid(format!("data[{key}]"), key.as_str(), "duplicate of key present in binaryData"));
+                errors.push(invalid(
+                    format!("data[{key}]"),
+                    key.as_str(),
+                    "duplicate of key present in binaryData",
+                ));
             }
             bytes += value.as_str().map_or(0, str::len);
         }
@@ -83,11 +95,17 @@ impl Strategy for ConfigMaps {
         let mut errors = self.validate(new);
         if old["immutable"] == true {
             if new["immutable"] != true {
-                errors.push(forbidden("immutable", "field is immutable when `immutable` is set"));
+                errors.push(forbidden(
+                    "immutable",
+                    "field is immutable when `immutable` is set",
+                ));
             }
             for field in ["data", "binaryData"] {
                 if new[field] != old[field] {
-                    errors.push(forbidden(field, "field is immutable when `immutable` is set"));
+                    errors.push(forbidden(
+                        field,
+                        "field is immutable when `immutable` is set",
+                    ));
                 }
             }
         }
@@ -106,7 +124,11 @@ fn too_long(path: &str) -> FieldError {
 
 fn key_error(field: &str, key: &str) -> Option<FieldError> {
     let path = || format!("{field}[{key}]");
-    if key.is_empty() || !key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
+    if key.is_empty()
+        || !key
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    {
         return Some(invalid(
             path(),
             key,

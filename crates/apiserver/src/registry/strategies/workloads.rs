@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::pod_spec::{default_spec, validate_template};
 use crate::machinery::FieldError;
 use crate::registry::strategy::{
-    Strategy, child, immutable, invalid, keep, not_negative, number_at, required, set_default, text_at, unsupported,
+    Strategy, child, immutable, invalid, keep, not_negative, number_at, required, set_default,
+    text_at, unsupported,
 };
 
 /// Which workload a [`Workloads`] is for.
@@ -37,12 +38,20 @@ impl Strategy for Workloads {
                 set_default(spec, "replicas", 1);
                 set_default(spec, "revisionHistoryLimit", 10);
                 set_default(spec, "progressDeadlineSeconds", 600);
-                rolling(spec, "strategy", json!({"maxUnavailable": "25%", "maxSurge": "25%"}));
+                rolling(
+                    spec,
+                    "strategy",
+                    json!({"maxUnavailable": "25%", "maxSurge": "25%"}),
+                );
             }
             Workload::ReplicaSet => set_default(spec, "replicas", 1),
             Workload::DaemonSet => {
                 set_default(spec, "revisionHistoryLimit", 10);
-                rolling(spec, "updateStrategy", json!({"maxUnavailable": 1, "maxSurge": 0}));
+                rolling(
+                    spec,
+                    "updateStrategy",
+                    json!({"maxUnavailable": 1, "maxSurge": 0}),
+                );
             }
             Workload::StatefulSet => {
                 set_default(spec, "replicas", 1);
@@ -102,11 +111,19 @@ impl Strategy for Workloads {
         errors.extend(validate_template(&spec["template"], selector));
         let restart = text_at(spec, &["template", "spec", "restartPolicy"]);
         if !restart.is_empty() && restart != "Always" {
-            errors.push(unsupported("spec.template.spec.restartPolicy", restart, &["Always"]));
+            errors.push(unsupported(
+                "spec.template.spec.restartPolicy",
+                restart,
+                &["Always"],
+            ));
         }
         match self.0 {
             Workload::Deployment => {
-                errors.extend(strategy_errors(spec, "strategy", &["Recreate", "RollingUpdate"]));
+                errors.extend(strategy_errors(
+                    spec,
+                    "strategy",
+                    &["Recreate", "RollingUpdate"],
+                ));
                 let deadline = number_at(spec, &["progressDeadlineSeconds"]);
                 let ready = number_at(spec, &["minReadySeconds"]).unwrap_or(0);
                 if let Some(deadline) = deadline.filter(|deadline| *deadline <= ready) {
@@ -118,7 +135,11 @@ impl Strategy for Workloads {
                 }
             }
             Workload::DaemonSet | Workload::StatefulSet => {
-                errors.extend(strategy_errors(spec, "updateStrategy", &["OnDelete", "RollingUpdate"]));
+                errors.extend(strategy_errors(
+                    spec,
+                    "updateStrategy",
+                    &["OnDelete", "RollingUpdate"],
+                ));
             }
             Workload::ReplicaSet => {}
         }
@@ -196,11 +217,13 @@ fn is_zero(value: &Value) -> bool {
 }
 
 fn is_empty_selector(selector: &Value) -> bool {
-    ["matchLabels", "matchExpressions"].iter().all(|part| match &selector[*part] {
-        Value::Object(map) => map.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        _ => true,
-    })
+    ["matchLabels", "matchExpressions"]
+        .iter()
+        .all(|part| match &selector[*part] {
+            Value::Object(map) => map.is_empty(),
+            Value::Array(list) => list.is_empty(),
+            _ => true,
+        })
 }
 
 /// The strategy of Jobs, as far as they are stored.
@@ -246,13 +269,21 @@ impl Strategy for Jobs {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = validate_template(&object["spec"]["template"], &object["spec"]["selector"]);
+        let mut errors =
+            validate_template(&object["spec"]["template"], &object["spec"]["selector"]);
         let restart = text_at(object, &["spec", "template", "spec", "restartPolicy"]);
         if !["Never", "OnFailure"].contains(&restart) {
             errors.push(if restart == "Always" {
-                unsupported("spec.template.spec.restartPolicy", restart, &["OnFailure", "Never"])
+                unsupported(
+                    "spec.template.spec.restartPolicy",
+                    restart,
+                    &["OnFailure", "Never"],
+                )
             } else {
-                required("spec.template.spec.restartPolicy", "valid values: \"OnFailure\", \"Never\"")
+                required(
+                    "spec.template.spec.restartPolicy",
+                    "valid values: \"OnFailure\", \"Never\"",
+                )
             });
         }
         errors
