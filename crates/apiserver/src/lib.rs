@@ -15,6 +15,5 @@
 //!
 //! Knows nothing of Cluster API.
 
-#[expect(dead_code, reason = "used by the write path, which follows")]
-mod machinery;
+pub mod machinery;
 pub mod storage;
