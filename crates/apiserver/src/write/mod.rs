@@ -17,7 +17,7 @@ mod scale;
 mod update;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
