@@ -15,5 +15,9 @@
 //!
 //! Knows nothing of Cluster API.
 
+pub mod collect;
+pub mod failure;
 pub mod machinery;
+pub mod registry;
 pub mod storage;
+pub mod write;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::decode::{Source, decode};
+use super::decode::{Source, check, decode};
 use super::{Body, Cluster, Options, Written, key, meta};
 use crate::failure::Failure;
 use crate::machinery::apply::{self, Operation};
@@ -71,9 +71,7 @@ impl Cluster {
         }
         kind.strategy.prepare_create(&mut object);
         let mut errors = meta::validate(kind, &object);
-        if let Some(schema) = &kind.schema.structural {
-            errors.extend(schema.validate(&object, None));
-        }
+        errors.extend(check(kind, &object, None)?);
         errors.extend(kind.strategy.validate(&object));
         if !errors.is_empty() {
             return Err(Failure::invalid(kind, &name, &errors));

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{FieldValidation, Options, meta};
 use crate::failure::Failure;
+use crate::machinery::{FieldError, FieldErrorKind};
 use crate::registry::Kind;
 use crate::registry::strategy::text_at;
 
@@ -14,7 +15,7 @@ pub(super) enum Source {
     Body,
     /// What a patch made of the current object.
     Patched,
-    /// Server-side apply, which only knows declared fields.
+    /// What server-side apply made of the current object; the fields that it brought are declared.
     Applied,
 }
 
@@ -47,31 +48,8 @@ pub(super) fn decode(
             .iter()
             .map(|path| format!("duplicate field \"{path}\"")),
     );
-    if complaints.is_empty() {
+    if complaints.is_empty() || source == Source::Applied {
         return Ok(Vec::new());
-    }
-    if source == Source::Applied && !unknown.is_empty() {
-        let place = match text_at(object, &["metadata", "namespace"]) {
-            "" => format!("/{}", meta::name(object)),
-            namespace => format!("{namespace}/{}", meta::name(object)),
-        };
-        let fields: Vec<String> = unknown
-            .iter()
-            .map(|path| format!(".{path}: field not declared in schema"))
-            .collect();
-        let fields = match fields.as_slice() {
-            [one] => one.clone(),
-            many => format!("errors:\n  {}", many.join("\n  ")),
-        };
-        return Err(Failure::new(
-            500,
-            "",
-            format!(
-                "failed to create typed patch object ({place}; {}, Kind={}): {fields}",
-                kind.api_version(),
-                kind.kind
-            ),
-        ));
     }
     match options.validation {
         FieldValidation::Ignore => Ok(Vec::new()),
@@ -93,6 +71,96 @@ pub(super) fn decode(
             })
         }
     }
+}
+
+/// Refuses an applied configuration with fields that the schema does not declare, whatever the validation asked for:
+/// their manager could not be recorded.
+pub(super) fn declared(
+    kind: &Kind,
+    applied: &Value,
+    options: &Options,
+) -> Result<Vec<String>, Failure> {
+    let mut probe = applied.clone();
+    is_of_kind(kind, &mut probe)?;
+    let mut unknown = meta::sanitize(&mut probe).map_err(|why| cannot(kind, &why))?;
+    if let Some(schema) = &kind.schema.structural {
+        unknown.extend(schema.prune(&mut probe));
+    }
+    if !unknown.is_empty() {
+        let name = meta::name(applied);
+        let namespace = text_at(applied, &["metadata", "namespace"]);
+        let fields: Vec<String> = unknown
+            .iter()
+            .map(|path| format!(".{path}: field not declared in schema"))
+            .collect();
+        let fields = match fields.as_slice() {
+            [one] => one.clone(),
+            many => format!("errors:\n  {}", many.join("\n  ")),
+        };
+        return Err(Failure::new(
+            500,
+            "",
+            format!(
+                "failed to create typed patch object ({namespace}/{name}; {}, Kind={}): {fields}",
+                kind.api_version(),
+                kind.kind
+            ),
+        ));
+    }
+    let duplicates = options
+        .duplicates
+        .iter()
+        .map(|path| format!("duplicate field \"{path}\""));
+    match options.validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(duplicates.collect()),
+        FieldValidation::Strict => match duplicates.collect::<Vec<_>>().as_slice() {
+            [] => Ok(Vec::new()),
+            some => Err(Failure::bad_request(format!(
+                "strict decoding error: {}",
+                some.join(", ")
+            ))),
+        },
+    }
+}
+
+/// What the schema says against an object. A built-in kind's wrong types are a body that cannot be read at all; its
+/// other rules are its strategy's.
+pub(super) fn check(
+    kind: &Kind,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<Vec<FieldError>, Failure> {
+    let Some(schema) = &kind.schema.structural else {
+        return Ok(Vec::new());
+    };
+    let errors = schema.validate(new, old);
+    if kind.custom {
+        return Ok(errors);
+    }
+    for error in &errors {
+        let path = &error.path;
+        if error.kind == FieldErrorKind::TypeInvalid {
+            let found = error
+                .value
+                .as_ref()
+                .and_then(Value::as_str)
+                .unwrap_or("value");
+            let wanted = error.detail.split("must be of type ").nth(1).unwrap_or("");
+            let wanted = wanted.split(':').next().unwrap_or("");
+            return Err(cannot(
+                kind,
+                &format!(
+                    "json: cannot unmarshal {found} into Go struct field {}.{path} of type {wanted}",
+                    kind.kind
+                ),
+            ));
+        }
+        if error.detail.contains("must be of type ") {
+            return Err(cannot(kind, &format!("{path}: {}", error.detail)));
+        }
+    }
+    Ok(Vec::new())
 }
 
 fn cannot(kind: &Kind, why: &str) -> Failure {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt as _;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
@@ -10,6 +11,9 @@ use super::{ATTEMPTS, Body, Cluster, Options, key, meta, too_contended};
 use crate::failure::Failure;
 use crate::registry::{Kind, convert, crd};
 use crate::storage::{ObjectKey, Stored};
+
+/// How many objects of a collection are deleted at once, so that they share disk commits.
+const BATCH: usize = 64;
 
 /// What happens to an object's dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,14 +200,22 @@ impl Cluster {
         options: &DeleteOptions,
     ) -> Result<Vec<Body>, Failure> {
         let snapshot = self.storage.list(&self.name, &kind.stored_as, namespace);
+        let mut going =
+            futures::stream::iter(snapshot.items.into_iter().filter(|stored| matches(stored)))
+                .map(|stored| {
+                    let options = DeleteOptions {
+                        uid: Some(stored.uid.to_string()),
+                        ..options.clone()
+                    };
+                    async move {
+                        self.delete(kind, &stored.key.namespace, &stored.key.name, &options)
+                            .await
+                    }
+                })
+                .buffered(BATCH);
         let mut deleted = Vec::new();
-        for stored in snapshot.items.iter().filter(|stored| matches(stored)) {
-            let mut options = options.clone();
-            options.uid = Some(stored.uid.to_string());
-            match self
-                .delete(kind, &stored.key.namespace, &stored.key.name, &options)
-                .await
-            {
+        while let Some(outcome) = going.next().await {
+            match outcome {
                 Ok(gone) => deleted.push(gone.object),
                 // Somebody else deleted it, and perhaps made another of that name.
                 Err(failure) if failure.is_not_found() || failure.is_conflict() => {}

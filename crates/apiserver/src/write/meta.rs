@@ -350,7 +350,43 @@ pub fn validate(kind: &Kind, object: &Value) -> Vec<FieldError> {
                 .map(|why| invalid("metadata.name", name, why)),
         );
     }
-    errors.extend(crate::machinery::names::object_meta(of(object)));
+    if let Some(metadata) = of(object).as_object() {
+        errors.extend(crate::machinery::names::object_meta(metadata));
+    }
+    errors.extend(validate_owners(object));
+    errors
+}
+
+/// What is wrong with the references to owners.
+fn validate_owners(object: &Value) -> Vec<FieldError> {
+    let path = "metadata.ownerReferences";
+    let mut errors = Vec::new();
+    let mut controllers = Vec::new();
+    let owners = of(object)["ownerReferences"].as_array();
+    for owner in owners.into_iter().flatten() {
+        for (field, detail) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
+            if text_at(owner, &[field]).is_empty() {
+                errors.push(invalid(format!("{path}.{field}"), "", detail));
+            }
+        }
+        if owner["controller"] == true {
+            controllers.push(text_at(owner, &["name"]));
+        }
+    }
+    if let [one, two, ..] = controllers.as_slice() {
+        errors.push(invalid(
+            path,
+            of(object)["ownerReferences"].clone(),
+            format!(
+                "Only one reference can have Controller set to true. Found \"true\" in references for {one} and {two}"
+            ),
+        ));
+    }
     errors
 }
 

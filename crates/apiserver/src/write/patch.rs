@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::decode::Source;
+use super::decode::{Source, declared};
 use super::update::{Change, precondition};
 use super::{Cluster, Options, Written, key, meta};
 use crate::failure::{Cause, Failure};
@@ -95,6 +95,11 @@ impl Cluster {
         meta::of_mut(&mut body)
             .entry("name")
             .or_insert_with(|| name.into());
+        let warnings = declared(kind, &body, options)?;
+        let with_warnings = |written: Written| Written {
+            warnings: warnings.clone(),
+            ..written
+        };
         let key = key(kind, namespace, name);
         let manager = options.manager(kind, Operation::Apply, subresource, self);
         let applied = |current: &Stored, old: &Value| {
@@ -126,7 +131,7 @@ impl Cluster {
                     Err(failure) if failure.reason() == "NotFound" && subresource.is_none() => {
                         continue;
                     }
-                    done => return done,
+                    done => return done.map(with_warnings),
                 }
             }
             if subresource.is_some() {
@@ -160,7 +165,7 @@ impl Cluster {
                 .await
             {
                 Err(failure) if failure.reason() == "AlreadyExists" => {}
-                done => return done,
+                done => return done.map(with_warnings),
             }
         }
         Err(super::too_contended(kind, name))

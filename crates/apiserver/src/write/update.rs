@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::create::one;
-use super::decode::{Source, decode};
+use super::decode::{Source, check, decode};
 use super::{ATTEMPTS, Body, Cluster, Options, Written, key, meta, too_contended};
 use crate::failure::Failure;
 use crate::machinery::apply::{self, Operation};
@@ -234,9 +234,7 @@ impl Cluster {
             }
         }
         errors.extend(meta::validate(kind, &new));
-        if let Some(schema) = &kind.schema.structural {
-            errors.extend(schema.validate(&new, Some(old)));
-        }
+        errors.extend(check(kind, &new, Some(old))?);
         errors.extend(if subresource == Some("status") {
             kind.strategy.validate_status(&new, old)
         } else {

@@ -351,23 +351,47 @@ pub struct Events;
 
 impl Strategy for Events {
     fn validate(&self, object: &Value) -> Vec<FieldError> {
+        // The newer form of events names the object differently and asks for more.
+        let is_new = text_at(object, &["apiVersion"]) != "v1";
+        let about = if is_new {
+            "regarding"
+        } else {
+            "involvedObject"
+        };
         let namespace = text_at(object, &["metadata", "namespace"]);
-        let involved = text_at(object, &["involvedObject", "namespace"]);
+        let involved = text_at(object, &[about, "namespace"]);
         let fits = if involved.is_empty() {
             // Events of cluster-scoped objects live in the default namespace.
             ["default", "kube-system", ""].contains(&namespace)
         } else {
             involved == namespace
         };
-        if fits {
-            Vec::new()
-        } else {
-            vec![invalid(
-                "involvedObject.namespace",
+        let mut errors = Vec::new();
+        if !fits {
+            errors.push(invalid(
+                format!("{about}.namespace"),
                 involved,
                 "does not match event.namespace",
-            )]
+            ));
         }
+        if is_new && text_at(object, &["deprecatedSource", "component"]).is_empty() {
+            for field in [
+                "eventTime",
+                "reportingController",
+                "reportingInstance",
+                "action",
+                "reason",
+            ] {
+                if text_at(object, &[field]).is_empty() {
+                    errors.push(required(field, ""));
+                }
+            }
+            let kind = text_at(object, &["type"]);
+            if !["Normal", "Warning"].contains(&kind) {
+                errors.push(invalid("type", kind, "has invalid value: "));
+            }
+        }
+        errors
     }
 }
 
