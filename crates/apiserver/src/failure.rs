@@ -417,3 +417,70 @@ impl From<Status> for Failure {
         Self(Box::new(status))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+    use crate::registry::strategy::{invalid, required};
+
+    #[test]
+    fn a_failure_is_a_status() {
+        let kind = Registry::new().by_kind("apps", "v1", "Deployment").unwrap();
+        assert_eq!(
+            Failure::not_found(&kind, "web").to_json(),
+            json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
+                "message": "deployments.apps \"web\" not found", "reason": "NotFound",
+                "details": {"name": "web", "group": "apps", "kind": "deployments"},
+            })
+        );
+    }
+
+    #[test]
+    fn invalid_fields_are_listed_and_are_causes() {
+        let kind = Registry::new().by_kind("apps", "v1", "Deployment").unwrap();
+        let errors = [
+            invalid("spec.replicas", -1, "must be greater than or equal to 0"),
+            required("spec.selector", ""),
+        ];
+        let failure = Failure::invalid(&kind, "web", &errors);
+        assert_eq!(
+            failure.message(),
+            "Deployment.apps \"web\" is invalid: [spec.replicas: Invalid value: -1: must be greater than or equal to 0, spec.selector: Required value]"
+        );
+        assert_eq!(
+            failure.to_json()["details"]["causes"],
+            json!([
+                {"reason": "FieldValueInvalid", "field": "spec.replicas",
+                 "message": "Invalid value: -1: must be greater than or equal to 0"},
+                {"reason": "FieldValueRequired", "field": "spec.selector", "message": "Required value"},
+            ])
+        );
+    }
+
+    #[test]
+    fn apply_conflicts_are_grouped_by_manager() {
+        let conflict = |manager: &str, field: &str| crate::machinery::apply::Conflict {
+            manager: manager.to_owned(),
+            field: field.to_owned(),
+        };
+        let several = [
+            conflict("\"b\"", ".spec.x"),
+            conflict("\"a\"", ".spec.y"),
+            conflict("\"a\"", ".spec.z"),
+        ];
+        assert_eq!(
+            Failure::apply_conflict(&several).message(),
+            "Apply failed with 3 conflicts: conflicts with \"a\":\n- .spec.y\n- .spec.z\nconflicts with \"b\":\n- .spec.x"
+        );
+        assert_eq!(
+            Failure::apply_conflict(&several[1..]).message(),
+            "Apply failed with 2 conflicts: conflicts with \"a\":\n- .spec.y\n- .spec.z"
+        );
+        assert_eq!(
+            Failure::apply_conflict(&several[..1]).message(),
+            "Apply failed with 1 conflict: conflict with \"b\": .spec.x"
+        );
+    }
+}

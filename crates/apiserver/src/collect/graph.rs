@@ -407,7 +407,7 @@ impl Graph {
             && !dependents
                 .into_iter()
                 .flatten()
-                .any(|found| self.blocks(found, uid))
+                .any(|found| self.blocks(found, node))
         {
             return Some(Action::Unblock { target });
         }
@@ -444,12 +444,18 @@ impl Graph {
         Some(Action::Delete { target, with })
     }
 
-    /// Whether a dependent keeps its owner from going.
-    fn blocks(&self, dependent: &Identity, owner: &str) -> bool {
+    /// Whether a dependent keeps its owner from going. One that waits for this same owner does not: of two that own
+    /// each other, or of one that owns itself, somebody must go first.
+    fn blocks(&self, dependent: &Identity, owner: &Node) -> bool {
         self.nodes.get(&dependent.uid).is_some_and(|node| {
-            node.owners
-                .iter()
-                .any(|found| &*found.uid == owner && found.blocks)
+            let waits_for_it =
+                node.foreground && owner.owners.iter().any(|found| found.uid == dependent.uid);
+            let uid = &owner.identity.uid;
+            !waits_for_it
+                && node
+                    .owners
+                    .iter()
+                    .any(|found| found.uid == *uid && found.blocks)
         })
     }
 }

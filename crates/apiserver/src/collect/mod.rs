@@ -7,6 +7,8 @@
 
 mod graph;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};

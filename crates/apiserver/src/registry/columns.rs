@@ -37,7 +37,7 @@ fn joined<'a>(parts: impl IntoIterator<Item = &'a str>, otherwise: &str) -> Valu
     or(&parts.join(","), otherwise)
 }
 
-fn strings<'a>(value: Option<&'a Value>) -> impl Iterator<Item = &'a str> {
+fn strings(value: Option<&Value>) -> impl Iterator<Item = &str> {
     value
         .and_then(Value::as_array)
         .into_iter()

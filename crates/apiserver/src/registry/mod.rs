@@ -13,6 +13,8 @@ pub mod kind;
 pub mod schemas;
 pub mod strategies;
 pub mod strategy;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};

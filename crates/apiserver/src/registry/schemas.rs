@@ -25,7 +25,11 @@ const KEYED: &[(&str, &str, &[&str])] = &[
     ("PodSpec", "volumes", &["name"]),
     ("PodSpec", "imagePullSecrets", &["name"]),
     ("PodSpec", "hostAliases", &["ip"]),
-    ("PodSpec", "topologySpreadConstraints", &["topologyKey", "whenUnsatisfiable"]),
+    (
+        "PodSpec",
+        "topologySpreadConstraints",
+        &["topologyKey", "whenUnsatisfiable"],
+    ),
     ("PodSpec", "schedulingGates", &["name"]),
     ("PodSpec", "resourceClaims", &["name"]),
     ("PodStatus", "podIPs", &["ip"]),
@@ -136,7 +140,10 @@ fn mark(name: &str, schema: &mut Value) {
                 property["x-kubernetes-list-type"] = "set".into();
             }
         }
-        if let Some((_, _, default)) = KEY_DEFAULTS.iter().find(|(owner, wanted, _)| is(owner, wanted)) {
+        if let Some((_, _, default)) = KEY_DEFAULTS
+            .iter()
+            .find(|(owner, wanted, _)| is(owner, wanted))
+        {
             property["default"] = (*default).into();
         }
     }
@@ -149,12 +156,20 @@ fn inline(schema: &Value) -> Value {
     expand(schema, definitions, &mut Vec::new())
 }
 
-fn expand<'a>(schema: &'a Value, definitions: &'a Map<String, Value>, inside: &mut Vec<&'a str>) -> Value {
+fn expand<'a>(
+    schema: &'a Value,
+    definitions: &'a Map<String, Value>,
+    inside: &mut Vec<&'a str>,
+) -> Value {
     let open = || json!({"x-kubernetes-preserve-unknown-fields": true});
     let Some(map) = schema.as_object() else {
         return open();
     };
-    if let Some(name) = map.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix(DEFINITIONS)) {
+    if let Some(name) = map
+        .get("$ref")
+        .and_then(Value::as_str)
+        .and_then(|r| r.strip_prefix(DEFINITIONS))
+    {
         if inside.contains(&name) {
             return open();
         }
@@ -189,11 +204,16 @@ fn expand<'a>(schema: &'a Value, definitions: &'a Map<String, Value>, inside: &m
     }
     let shapeless = match result.get("type").and_then(Value::as_str) {
         None => !result.contains_key("x-kubernetes-int-or-string"),
-        Some("object") => !result.contains_key("properties") && !result.contains_key("additionalProperties"),
+        Some("object") => {
+            !result.contains_key("properties") && !result.contains_key("additionalProperties")
+        }
         Some(_) => false,
     };
     if shapeless {
-        result.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+        result.insert(
+            "x-kubernetes-preserve-unknown-fields".to_owned(),
+            true.into(),
+        );
     }
     Value::Object(result)
 }
@@ -212,12 +232,24 @@ mod tests {
         assert_eq!(structural.prune(&mut object), ["spec.oops"]);
         structural.default(&mut object);
         assert_eq!(structural.validate(&object, None), []);
-        assert_eq!(object["spec"]["template"]["spec"]["containers"][0]["ports"][0]["protocol"], "TCP");
-        assert!(object["spec"]["template"]["metadata"].get("creationTimestamp").is_none());
-        let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "a", "image": "y"}]}}}});
-        let merged = crate::machinery::patch::strategic_merge(&object, &patch, &schema.tree).unwrap();
+        assert_eq!(
+            object["spec"]["template"]["spec"]["containers"][0]["ports"][0]["protocol"],
+            "TCP"
+        );
+        assert!(
+            object["spec"]["template"]["metadata"]
+                .get("creationTimestamp")
+                .is_none()
+        );
+        let patch =
+            json!({"spec": {"template": {"spec": {"containers": [{"name": "a", "image": "y"}]}}}});
+        let merged =
+            crate::machinery::patch::strategic_merge(&object, &patch, &schema.tree).unwrap();
         let container = &merged["spec"]["template"]["spec"]["containers"][0];
-        assert_eq!((&container["image"], &container["ports"][0]["containerPort"]), (&json!("y"), &json!(80)));
+        assert_eq!(
+            (&container["image"], &container["ports"][0]["containerPort"]),
+            (&json!("y"), &json!(80))
+        );
     }
 
     #[test]
@@ -227,7 +259,13 @@ mod tests {
             "x-kubernetes-validations": [{"rule": "true"}], "default": {"x": [1]}}}}}});
         let mut object = json!({"metadata": {}, "spec": {"group": "g", "scope": "Namespaced", "names": {"kind": "K", "plural": "ks"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": deep.clone()}}]}});
-        assert_eq!(schema.structural.unwrap().prune(&mut object), Vec::<String>::new());
-        assert_eq!(object["spec"]["versions"][0]["schema"]["openAPIV3Schema"], deep);
+        assert_eq!(
+            schema.structural.unwrap().prune(&mut object),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            object["spec"]["versions"][0]["schema"]["openAPIV3Schema"],
+            deep
+        );
     }
 }

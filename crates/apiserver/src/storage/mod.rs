@@ -250,6 +250,12 @@ pub struct Snapshot {
     pub items: Vec<Arc<Stored>>,
 }
 
+/// Everything in a cluster, and every change from then on.
+pub type Followed = (
+    Vec<(ResourceName, Arc<Stored>)>,
+    mpsc::UnboundedReceiver<Arc<Event>>,
+);
+
 /// The store of all logical clusters; cheap to clone.
 #[derive(Clone)]
 pub struct Storage(Arc<Inner>);
@@ -346,13 +352,7 @@ impl Storage {
 
     /// Everything in a cluster, and every change from then on. For the collectors, which must not miss any; the queue
     /// is not bounded.
-    pub fn watch_cluster(
-        &self,
-        cluster: &ClusterName,
-    ) -> (
-        Vec<(ResourceName, Arc<Stored>)>,
-        mpsc::UnboundedReceiver<Arc<Event>>,
-    ) {
+    pub fn watch_cluster(&self, cluster: &ClusterName) -> Followed {
         write(&self.0.state).follow_cluster(cluster)
     }
 

@@ -303,13 +303,7 @@ impl State {
         })
     }
 
-    pub(super) fn follow_cluster(
-        &mut self,
-        cluster: &ClusterName,
-    ) -> (
-        Vec<(ResourceName, Arc<Stored>)>,
-        mpsc::UnboundedReceiver<Arc<Event>>,
-    ) {
+    pub(super) fn follow_cluster(&mut self, cluster: &ClusterName) -> super::Followed {
         let (sender, receiver) = mpsc::unbounded_channel();
         let found = self.clusters.entry(cluster.clone()).or_default();
         found.followers.push(sender);

@@ -9,7 +9,7 @@ use crate::failure::{Cause, Failure};
 use crate::machinery::apply::{self, Operation};
 use crate::machinery::patch;
 use crate::registry::Kind;
-use crate::registry::strategy::required;
+use crate::registry::strategy::{forbidden, required};
 use crate::storage::Stored;
 
 /// The form of a patch.
@@ -50,6 +50,15 @@ impl Cluster {
                 "application/merge-patch+json",
                 "application/apply-patch+yaml",
             ]));
+        }
+        if options.force && form != PatchKind::Apply {
+            let error = forbidden("force", "may not be specified for non-apply patch");
+            return Err(Failure::invalid_kind(
+                "meta.k8s.io",
+                "PatchOptions",
+                "",
+                &[error],
+            ));
         }
         let subresource = match subresource {
             None => None,
