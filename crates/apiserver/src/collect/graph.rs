@@ -18,7 +18,7 @@ use crate::write::meta::{FOREGROUND, ORPHAN};
 pub(super) enum Task {
     /// An object: its owners may be gone, or it waits for its dependents.
     Examine(Arc<str>),
-    /// An object whose namespace or definition is going.
+    /// An object whose namespace or definition is going, or whose time is over.
     Doom(Arc<str>),
     /// A namespace that is going and has nothing left in it.
     ReleaseNamespace(Arc<str>),

@@ -1,10 +1,11 @@
 //! The collectors of a logical cluster: dependents whose owners are gone, the content of namespaces and the objects of
-//! definitions that are going.
+//! definitions that are going, events whose time is over.
 //!
 //! One task per cluster follows every change, keeps a [`graph`], and acts on what follows from it. Nothing is polled and
 //! nothing is listed: the work per change is what the change concerns. Each act is made on the condition that its object
 //! is as it was judged, so that a judgement that was overtaken does nothing.
 
+mod expiry;
 mod graph;
 #[cfg(test)]
 mod properties;
@@ -23,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::time::DelayQueue;
 
+use self::expiry::Expiry;
 use self::graph::{Action, Graph, Identity, Policy, Task};
 use crate::failure::Failure;
 use crate::registry::crd;
@@ -40,16 +42,18 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub fn spawn(cluster: Arc<Cluster>, cancel: CancellationToken) -> JoinHandle<()> {
     // Subscribed before this returns, so that no change after the start is missed.
     let (objects, events) = cluster.storage.watch_cluster(&cluster.name);
-    let mut graph = Graph::default();
-    for (resource, stored) in &objects {
-        graph.put(resource, stored);
-    }
     tokio::spawn(async move {
         let mut collector = Collector {
             cluster,
-            graph,
+            graph: Graph::default(),
+            expiry: Expiry::default(),
             queue: Queue::default(),
         };
+        for (resource, stored) in &objects {
+            collector.graph.put(resource, stored);
+            collector.expiry.put(resource, stored);
+        }
+        drop(objects);
         let tasks = collector.graph.all_tasks();
         collector.queue.add(tasks);
         collector.run(events, cancel).await;
@@ -59,6 +63,7 @@ pub fn spawn(cluster: Arc<Cluster>, cancel: CancellationToken) -> JoinHandle<()>
 struct Collector {
     cluster: Arc<Cluster>,
     graph: Graph,
+    expiry: Expiry,
     queue: Queue,
 }
 
@@ -150,6 +155,7 @@ impl Collector {
                     }
                 }
                 Some(due) = pauses.next(), if !pauses.is_empty() => self.queue.add(vec![due.into_inner()]),
+                Some(uid) = self.expiry.next(), if !self.expiry.is_empty() => self.queue.add(vec![Task::Doom(uid)]),
             }
         }
     }
@@ -157,9 +163,13 @@ impl Collector {
     fn absorb(&mut self, event: &Event) {
         let tasks = match event.kind {
             EventKind::Added | EventKind::Modified => {
+                self.expiry.put(&event.resource, &event.object);
                 self.graph.put(&event.resource, &event.object)
             }
-            EventKind::Deleted => self.graph.removed(&event.object),
+            EventKind::Deleted => {
+                self.expiry.removed(&event.object);
+                self.graph.removed(&event.object)
+            }
         };
         self.queue.add(tasks);
     }

@@ -319,3 +319,25 @@ async fn what_was_left_undone_is_done_after_a_restart() {
     assert!(world.get("configmaps", "child").is_none());
     assert!(world.get("namespaces", "n").is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn events_are_kept_for_an_hour_after_their_last_change() {
+    let Collected { world, _running } = collected().await;
+    for name in ["once", "again"] {
+        let event = json!({
+            "metadata": {"name": name}, "reason": "Seen", "type": "Normal",
+            "involvedObject": {"kind": "ConfigMap", "namespace": "default", "name": "a"},
+        });
+        world.create("events", event).await.unwrap();
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(1800)).await;
+    world
+        .merge("events", "again", None, json!({"count": 2}))
+        .await
+        .unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(1801)).await;
+    assert!(world.get("events", "once").is_none());
+    assert!(world.get("events", "again").is_some());
+    tokio::time::sleep(std::time::Duration::from_secs(1801)).await;
+    assert!(world.get("events", "again").is_none());
+}

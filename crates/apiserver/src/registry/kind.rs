@@ -56,7 +56,7 @@ pub struct Kind {
     pub storage_version: Arc<str>,
     /// What is served below an object's path.
     pub subresources: Subresources,
-    /// The columns of its tables after the name column.
+    /// The columns of its tables, after the column of names where there is one; cells are of objects in storage form.
     pub columns: Vec<Column>,
     /// The verbs that are served.
     pub verbs: &'static [&'static str],
@@ -281,6 +281,11 @@ impl Kind {
         } else {
             format!("{}.{}", self.plural, self.group)
         }
+    }
+
+    /// Whether tables of this kind begin with a column of names, as all do but those of events, which end with one.
+    pub fn names_come_first(&self) -> bool {
+        self.custom || &*self.kind != "Event"
     }
 
     /// Whether this is that built-in kind.
