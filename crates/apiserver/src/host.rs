@@ -10,8 +10,8 @@ use muster_clock::Clock;
 use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
-use crate::http::access::Identity;
-use crate::http::{self, Bound};
+use crate::rest::access::Identity;
+use crate::rest::{self, Bound};
 use crate::storage::{ClusterName, OpenError, Storage};
 use crate::{collect, write};
 
@@ -54,7 +54,9 @@ pub(crate) struct Counts(Mutex<RequestCounts>);
 impl Counts {
     pub(crate) fn add(&self, verb: &str, resource: &str) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.entry((verb.to_owned(), resource.to_owned())).or_default() += 1;
+        *counts
+            .entry((verb.to_owned(), resource.to_owned()))
+            .or_default() += 1;
     }
 }
 
@@ -114,19 +116,27 @@ impl Host {
         let _changing = self.0.changing.lock().await;
         let name = ClusterName::new(name);
         let removed = {
-            let mut clusters = self.0.clusters.write().unwrap_or_else(PoisonError::into_inner);
+            let mut clusters = self
+                .0
+                .clusters
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
             clusters.remove(&name)
         };
         if let Some(logical) = removed {
             logical.stop.cancel();
         }
-        self.0.storage.drop_cluster(&name).await.map_err(Failure::internal)
+        self.0
+            .storage
+            .drop_cluster(&name)
+            .await
+            .map_err(Failure::internal)
     }
 
     /// Serves one request. Paths below `/clusters/NAME` reach that cluster, others the management cluster; the user is
     /// the [`Identity`] among the request's extensions.
     pub async fn handle(&self, request: Request<Body>) -> Response<Body> {
-        http::handle(self, request).await
+        rest::handle(self, request).await
     }
 
     /// Ends watches and collectors, and makes the store durable and free for others once the last clone is dropped.
@@ -140,20 +150,29 @@ impl Host {
     }
 
     pub(crate) fn logical(&self, name: &ClusterName) -> Option<Arc<Logical>> {
-        let clusters = self.0.clusters.read().unwrap_or_else(PoisonError::into_inner);
+        let clusters = self
+            .0
+            .clusters
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         clusters.get(name).cloned()
     }
 
     fn start(&self, name: &ClusterName) -> Arc<Logical> {
         let stop = self.0.stop.child_token();
-        let cluster = write::Cluster::open(name.clone(), self.0.storage.clone(), self.0.clock.clone());
+        let cluster =
+            write::Cluster::open(name.clone(), self.0.storage.clone(), self.0.clock.clone());
         collect::spawn(Arc::clone(&cluster), stop.clone());
         let logical = Arc::new(Logical {
             cluster,
             counts: Counts::default(),
             stop,
         });
-        let mut clusters = self.0.clusters.write().unwrap_or_else(PoisonError::into_inner);
+        let mut clusters = self
+            .0
+            .clusters
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         clusters.insert(name.clone(), Arc::clone(&logical));
         logical
     }
@@ -186,7 +205,7 @@ impl LogicalCluster {
                 let mut request = request.map(Body::new);
                 request.extensions_mut().insert(bound);
                 request.extensions_mut().insert(identity);
-                Ok::<_, std::convert::Infallible>(http::handle(&host, request).await)
+                Ok::<_, std::convert::Infallible>(rest::handle(&host, request).await)
             }
         });
         kube::Client::new(service, "default")
@@ -195,7 +214,12 @@ impl LogicalCluster {
     /// What was asked of it since it was opened.
     pub fn requests(&self) -> RequestCounts {
         match self.host.logical(&self.name) {
-            Some(logical) => logical.counts.0.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            Some(logical) => logical
+                .counts
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
             None => RequestCounts::new(),
         }
     }

@@ -10,14 +10,21 @@
 //! - `registry`: the kinds a logical cluster serves, built in or from CustomResourceDefinitions, with their strategies.
 //! - `write`: create, update, patch, delete and the subresources, on top of the three above.
 //! - `collect`: garbage collection by owner references and namespace deletion.
-//! - `http`: routes, negotiation, discovery, OpenAPI, tables, watch streams, who may do what.
+//! - `rest`: routes, negotiation, discovery, OpenAPI, tables, watch streams, who may do what.
 //! - `tls`: certificates, kubeconfigs, the listener.
 //!
 //! Knows nothing of Cluster API.
 
 pub mod collect;
 pub mod failure;
+mod host;
 pub mod machinery;
 pub mod registry;
+mod rest;
 pub mod storage;
+pub mod tls;
 pub mod write;
+
+pub use host::{Host, LogicalCluster, Persistence, RequestCounts};
+pub use rest::access::{Identity, Role};
+pub use storage::OpenError;

@@ -16,7 +16,7 @@ use rcgen::{
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::http::access::{Identity, Role};
+use crate::rest::access::{Identity, Role};
 
 /// Why certificates or tokens are not to be had.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,11 @@ impl Tokens {
         let mut found = None;
         for (known, identity) in &self.0 {
             let same = known.len() == token.len()
-                && known.bytes().zip(token.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0;
+                && known
+                    .bytes()
+                    .zip(token.bytes())
+                    .fold(0, |sum, (a, b)| sum | (a ^ b))
+                    == 0;
             if same {
                 found = Some(identity.clone());
             }
@@ -80,10 +84,15 @@ impl Authority {
             move |source| AuthorityError::File { what, path, source }
         };
         fs::create_dir_all(directory).map_err(file("creating"))?;
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).map_err(file("protecting"))?;
-        let key = kept(&directory.join("ca.key"), || Ok(KeyPair::generate()?.serialize_pem()))?;
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
+            .map_err(file("protecting"))?;
+        let key = kept(&directory.join("ca.key"), || {
+            Ok(KeyPair::generate()?.serialize_pem())
+        })?;
         let key = KeyPair::from_pem(&key)?;
-        let certificate = kept(&directory.join("ca.crt"), || Ok(authority_params().self_signed(&key)?.pem()))?;
+        let certificate = kept(&directory.join("ca.crt"), || {
+            Ok(authority_params().self_signed(&key)?.pem())
+        })?;
         let admin = kept(&directory.join("admin.token"), || Ok(token()))?;
         let viewer = kept(&directory.join("viewer.token"), || Ok(token()))?;
         Ok(Self::with(certificate, key, admin, viewer, names))
@@ -99,7 +108,13 @@ impl Authority {
         Ok(Self::with(certificate, key, token(), token(), names))
     }
 
-    fn with(certificate: String, key: KeyPair, admin: String, viewer: String, names: &[String]) -> Self {
+    fn with(
+        certificate: String,
+        key: KeyPair,
+        admin: String,
+        viewer: String,
+        names: &[String],
+    ) -> Self {
         let identity = |user: &str, role| Identity {
             user: user.to_owned(),
             role,
@@ -109,7 +124,13 @@ impl Authority {
             (viewer.clone(), identity("viewer", Role::Viewer)),
         ]);
         let mut all: Vec<String> = ["127.0.0.1", "::1", "localhost"].map(String::from).into();
-        all.extend(names.iter().filter(|name| !all.contains(name)).cloned().collect::<Vec<_>>());
+        all.extend(
+            names
+                .iter()
+                .filter(|name| !all.contains(name))
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
         Self {
             certificate,
             issuer: Issuer::new(authority_params(), key),
@@ -159,7 +180,9 @@ impl Authority {
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "muster-ca");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "muster-ca");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
@@ -171,7 +194,10 @@ fn token() -> String {
 }
 
 /// The content of a file that only its owner can read; made when it is not there.
-fn kept(path: &Path, make: impl FnOnce() -> Result<String, AuthorityError>) -> Result<String, AuthorityError> {
+fn kept(
+    path: &Path,
+    make: impl FnOnce() -> Result<String, AuthorityError>,
+) -> Result<String, AuthorityError> {
     let file = |what| {
         let path = path.to_owned();
         move |source| AuthorityError::File { what, path, source }

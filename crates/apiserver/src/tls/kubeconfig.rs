@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::Authority;
-use crate::http::access::Role;
+use crate::rest::access::Role;
 
 /// One context of a kubeconfig.
 #[derive(Clone, Debug)]

@@ -33,7 +33,12 @@ impl Identity {
 }
 
 /// Refuses what the user may not do, in the words of Kubernetes.
-pub(super) fn check(identity: &Identity, verb: &str, kind: &Kind, target: &Target) -> Result<(), Failure> {
+pub(super) fn check(
+    identity: &Identity,
+    verb: &str,
+    kind: &Kind,
+    target: &Target,
+) -> Result<(), Failure> {
     let reads = matches!(verb, "get" | "list" | "watch");
     let secret = kind.is("", "Secret");
     match identity.role {
@@ -52,7 +57,11 @@ pub(super) fn check(identity: &Identity, verb: &str, kind: &Kind, target: &Targe
                 "User {:?} cannot {verb} resource {resource:?} in API group {:?} {place}",
                 identity.user, &*kind.group
             );
-            Err(Failure::forbidden(kind, target.name.as_deref().unwrap_or_default(), &why))
+            Err(Failure::forbidden(
+                kind,
+                target.name.as_deref().unwrap_or_default(),
+                &why,
+            ))
         }
     }
 }

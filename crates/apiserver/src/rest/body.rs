@@ -18,7 +18,9 @@ pub(super) async fn read(body: Body) -> Result<Bytes, Failure> {
     match Limited::new(body, LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Failure::too_large(LIMIT)),
-        Err(error) => Err(Failure::bad_request(format!("reading the request body: {error}"))),
+        Err(error) => Err(Failure::bad_request(format!(
+            "reading the request body: {error}"
+        ))),
     }
 }
 
@@ -36,7 +38,10 @@ pub(super) fn object(headers: &HeaderMap, bytes: &[u8]) -> Result<(Value, Vec<St
     match media(headers) {
         "" | "application/json" | "*/*" => json(bytes),
         "application/yaml" | "text/yaml" => yaml(bytes).map(|value| (value, Vec::new())),
-        _ => Err(Failure::unsupported_media_type(&["application/json", "application/yaml"])),
+        _ => Err(Failure::unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+        ])),
     }
 }
 

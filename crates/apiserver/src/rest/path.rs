@@ -27,10 +27,12 @@ pub(super) struct Target {
 
 /// Splits `/clusters/NAME` off; without it the management cluster is meant.
 pub(super) fn split_cluster(path: &str) -> (ClusterName, &str) {
-    let named = path.strip_prefix("/clusters/").map(|rest| match rest.find('/') {
-        Some(at) => (&rest[..at], &rest[at..]),
-        None => (rest, "/"),
-    });
+    let named = path
+        .strip_prefix("/clusters/")
+        .map(|rest| match rest.find('/') {
+            Some(at) => (&rest[..at], &rest[at..]),
+            None => (rest, "/"),
+        });
     match named {
         Some((name, rest)) => (ClusterName::new(&decoded(name)), rest),
         None => (ClusterName::management(), path),
@@ -38,11 +40,7 @@ pub(super) fn split_cluster(path: &str) -> (ClusterName, &str) {
 }
 
 pub(super) fn parse(path: &str) -> Place {
-    let parts: Vec<Cow<'_, str>> = path
-        .trim_matches('/')
-        .split('/')
-        .map(decoded)
-        .collect();
+    let parts: Vec<Cow<'_, str>> = path.trim_matches('/').split('/').map(decoded).collect();
     let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
     let (group, version, rest) = match parts.as_slice() {
         ["api", version, rest @ ..] => ("", *version, rest),
@@ -64,8 +62,12 @@ pub(super) fn parse(path: &str) -> Place {
     };
     let found = match rest {
         // A namespace itself, or its subresources.
-        ["namespaces", _] | ["namespaces", _, "status" | "finalize"] if group.is_empty() => target(None, rest),
-        ["namespaces", namespace, below @ ..] if !below.is_empty() => target(Some(namespace), below),
+        ["namespaces", _] | ["namespaces", _, "status" | "finalize"] if group.is_empty() => {
+            target(None, rest)
+        }
+        ["namespaces", namespace, below @ ..] if !below.is_empty() => {
+            target(Some(namespace), below)
+        }
         _ => target(None, rest),
     };
     found.map_or(Place::Other, Place::Resource)
@@ -106,7 +108,15 @@ mod tests {
             Place::Other => "other".to_owned(),
             Place::Resource(t) => {
                 let or = |x: Option<String>| x.unwrap_or_else(|| "-".to_owned());
-                format!("{}|{}|{}|{}|{}|{}", t.group, t.version, t.plural, or(t.namespace), or(t.name), or(t.subresource))
+                format!(
+                    "{}|{}|{}|{}|{}|{}",
+                    t.group,
+                    t.version,
+                    t.plural,
+                    or(t.namespace),
+                    or(t.name),
+                    or(t.subresource)
+                )
             }
         }
     }
@@ -117,11 +127,23 @@ mod tests {
             ("/api/v1/pods", "|v1|pods|-|-|-"),
             ("/api/v1/namespaces", "|v1|namespaces|-|-|-"),
             ("/api/v1/namespaces/a", "|v1|namespaces|-|a|-"),
-            ("/api/v1/namespaces/a/finalize", "|v1|namespaces|-|a|finalize"),
+            (
+                "/api/v1/namespaces/a/finalize",
+                "|v1|namespaces|-|a|finalize",
+            ),
             ("/api/v1/namespaces/a/pods", "|v1|pods|a|-|-"),
-            ("/api/v1/namespaces/a/pods/b/eviction", "|v1|pods|a|b|eviction"),
-            ("/apis/apps/v1/namespaces/a/deployments/b", "apps|v1|deployments|a|b|-"),
-            ("/apis/g/v1/namespaces/a/namespaces", "g|v1|namespaces|a|-|-"),
+            (
+                "/api/v1/namespaces/a/pods/b/eviction",
+                "|v1|pods|a|b|eviction",
+            ),
+            (
+                "/apis/apps/v1/namespaces/a/deployments/b",
+                "apps|v1|deployments|a|b|-",
+            ),
+            (
+                "/apis/g/v1/namespaces/a/namespaces",
+                "g|v1|namespaces|a|-|-",
+            ),
             ("/api/v1/namespaces/a/pods/b%2Fc", "|v1|pods|a|b/c|-"),
             ("/api/v1", "other"),
             ("/apis/apps/v1", "other"),
@@ -135,8 +157,14 @@ mod tests {
 
     #[test]
     fn the_cluster_comes_first() {
-        assert_eq!(split_cluster("/clusters/a.b/api"), (ClusterName::new("a.b"), "/api"));
+        assert_eq!(
+            split_cluster("/clusters/a.b/api"),
+            (ClusterName::new("a.b"), "/api")
+        );
         assert_eq!(split_cluster("/clusters/a"), (ClusterName::new("a"), "/"));
-        assert_eq!(split_cluster("/api/v1"), (ClusterName::management(), "/api/v1"));
+        assert_eq!(
+            split_cluster("/api/v1"),
+            (ClusterName::management(), "/api/v1")
+        );
     }
 }

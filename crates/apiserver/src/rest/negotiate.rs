@@ -24,7 +24,10 @@ pub(super) struct Accepted<'a> {
 
 impl Accepted<'_> {
     pub(super) fn param(&self, name: &str) -> Option<&str> {
-        self.params.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
+        self.params
+            .iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| *value)
     }
 }
 
@@ -82,9 +85,20 @@ mod tests {
         };
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(check(kubectl), Ok(Form::Table));
-        assert_eq!(check("application/vnd.kubernetes.protobuf, application/json"), Ok(Form::Whole));
-        assert_eq!(check("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"), Ok(Form::Metadata));
-        assert_eq!(check("application/vnd.kubernetes.protobuf").unwrap_err().code(), 406);
+        assert_eq!(
+            check("application/vnd.kubernetes.protobuf, application/json"),
+            Ok(Form::Whole)
+        );
+        assert_eq!(
+            check("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
+            Ok(Form::Metadata)
+        );
+        assert_eq!(
+            check("application/vnd.kubernetes.protobuf")
+                .unwrap_err()
+                .code(),
+            406
+        );
         assert_eq!(form(&HeaderMap::new()), Ok(Form::Whole));
     }
 }

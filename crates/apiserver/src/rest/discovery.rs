@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 use super::{negotiate, respond};
 use crate::registry::{Kind, Registry, crd};
 
-const AGGREGATED: HeaderValue =
-    HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+const AGGREGATED: HeaderValue = HeaderValue::from_static(
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+);
 
 pub(super) fn version() -> Value {
     json!({
@@ -51,17 +52,29 @@ fn ranked(versions: &Versions) -> Vec<(&Arc<str>, &Vec<Arc<Kind>>)> {
     list
 }
 
-pub(super) fn serve(registry: &Registry, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+pub(super) fn serve(
+    registry: &Registry,
+    path: &str,
+    headers: &HeaderMap,
+) -> Option<Response<Body>> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let groups = groups(registry);
     let aggregated = negotiate::accepted(headers)
         .iter()
         .take_while(|range| range.param("as").is_some())
-        .any(|range| range.param("g") == Some("apidiscovery.k8s.io") && range.param("v") == Some("v2"));
+        .any(|range| {
+            range.param("g") == Some("apidiscovery.k8s.io") && range.param("v") == Some("v2")
+        });
     let answer = match parts.as_slice() {
-        ["api"] if aggregated => return Some(in_one(groups.iter().filter(|(group, _)| group.is_empty()))),
-        ["apis"] if aggregated => return Some(in_one(groups.iter().filter(|(group, _)| !group.is_empty()))),
-        ["api"] => json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
+        ["api"] if aggregated => {
+            return Some(in_one(groups.iter().filter(|(group, _)| group.is_empty())));
+        }
+        ["apis"] if aggregated => {
+            return Some(in_one(groups.iter().filter(|(group, _)| !group.is_empty())));
+        }
+        ["api"] => {
+            json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+        }
         ["apis"] => {
             let list: Vec<Value> = groups
                 .iter()
@@ -82,9 +95,15 @@ pub(super) fn serve(registry: &Registry, path: &str, headers: &HeaderMap) -> Opt
             let mut paths: Vec<String> = vec!["/api".into(), "/api/v1".into(), "/apis".into()];
             for (group, versions) in groups.iter().filter(|(group, _)| !group.is_empty()) {
                 paths.push(format!("/apis/{group}"));
-                paths.extend(versions.keys().map(|version| format!("/apis/{group}/{version}")));
+                paths.extend(
+                    versions
+                        .keys()
+                        .map(|version| format!("/apis/{group}/{version}")),
+                );
             }
-            paths.extend(["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"].map(String::from));
+            paths.extend(
+                ["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"].map(String::from),
+            );
             json!({"paths": paths})
         }
         _ => return None,
@@ -124,7 +143,11 @@ fn resources(group: &str, version: &str, kinds: &[Arc<Kind>]) -> Value {
             }));
         }
     }
-    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let group_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list})
 }
 
@@ -160,7 +183,13 @@ fn subresources(kind: &Kind) -> Vec<Subresource> {
         });
     }
     if kind.subresources.scale.is_some() {
-        list.push(other("scale", "autoscaling", "v1", "Scale", &["get", "patch", "update"]));
+        list.push(other(
+            "scale",
+            "autoscaling",
+            "v1",
+            "Scale",
+            &["get", "patch", "update"],
+        ));
     }
     if kind.subresources.status {
         list.push(own("status", &["get", "patch", "update"]));
@@ -175,7 +204,8 @@ fn in_one<'a>(groups: impl Iterator<Item = (&'a Arc<str>, &'a Versions)>) -> Res
             let versions: Vec<Value> = ranked(versions)
                 .into_iter()
                 .map(|(version, kinds)| {
-                    let resources: Vec<Value> = kinds.iter().map(|kind| aggregated_resource(kind)).collect();
+                    let resources: Vec<Value> =
+                        kinds.iter().map(|kind| aggregated_resource(kind)).collect();
                     json!({"version": &**version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();

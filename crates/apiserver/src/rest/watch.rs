@@ -43,7 +43,9 @@ pub(super) fn watch(scope: &Scope, headers: &HeaderMap) -> Result<Response<Body>
     };
     let mut snapshot = Vec::new();
     let after = if initial || matches!(query.resource_version.as_str(), "" | "0") {
-        let list = cluster.storage.list(&cluster.name, &resource, namespace.as_deref());
+        let list = cluster
+            .storage
+            .list(&cluster.name, &resource, namespace.as_deref());
         if initial {
             snapshot = list.items;
         }
@@ -62,9 +64,15 @@ pub(super) fn watch(scope: &Scope, headers: &HeaderMap) -> Result<Response<Body>
         headed: true,
     };
     let bookmarks = query.allow_bookmarks;
-    let end = Instant::now() + query.timeout_seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+    let end = Instant::now()
+        + query
+            .timeout_seconds
+            .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
     let in_scope = move |stored: &Stored| {
-        namespace.as_deref().is_none_or(|n| n == &*stored.key.namespace) && matches(stored)
+        namespace
+            .as_deref()
+            .is_none_or(|n| n == &*stored.key.namespace)
+            && matches(stored)
     };
     let stream = async_stream::stream! {
         let mut first = BytesMut::new();
@@ -126,7 +134,9 @@ pub(super) fn watch(scope: &Scope, headers: &HeaderMap) -> Result<Response<Body>
     };
     let mut response = respond::bytes(200, Bytes::new());
     *response.body_mut() = Body::from_stream(stream);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
 
@@ -137,7 +147,10 @@ fn seen_through<'a>(
     matches: &impl Fn(&Stored) -> bool,
 ) -> Option<(&'static str, &'a Arc<Stored>)> {
     let now = event.kind != EventKind::Deleted && matches(&event.object);
-    let before = event.previous.as_ref().is_some_and(|previous| matches(previous));
+    let before = event
+        .previous
+        .as_ref()
+        .is_some_and(|previous| matches(previous));
     match (before, now) {
         (false, false) => None,
         (false, true) => Some(("ADDED", &event.object)),
@@ -159,13 +172,24 @@ impl Encoder {
         let body = write::Body::of(&self.kind, Arc::clone(stored));
         match self.form {
             Form::Whole => frame(sort, &body.bytes(), into),
-            Form::Metadata => frame(sort, read::metadata(&body.to_value()).to_string().as_bytes(), into),
+            Form::Metadata => frame(
+                sort,
+                read::metadata(&body.to_value()).to_string().as_bytes(),
+                into,
+            ),
             Form::Table => {
                 let object = body.to_value();
                 let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
                 let objects = std::slice::from_ref(&object);
                 let now = self.clock.now();
-                let table = table::table(&self.kind, meta, objects, self.include.as_deref(), now, self.headed);
+                let table = table::table(
+                    &self.kind,
+                    meta,
+                    objects,
+                    self.include.as_deref(),
+                    now,
+                    self.headed,
+                );
                 self.headed = false;
                 frame(sort, table.to_string().as_bytes(), into);
             }
@@ -178,7 +202,9 @@ impl Encoder {
             meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object: Value = match self.form {
-            Form::Whole => json!({"kind": &*self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": meta}),
+            Form::Whole => {
+                json!({"kind": &*self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": meta})
+            }
             Form::Metadata => read::metadata(&json!({"metadata": meta})),
             Form::Table => table::table(&self.kind, meta, &[], None, self.clock.now(), false),
         };
@@ -191,7 +217,11 @@ impl Encoder {
             oldest => format!("too old resource version: {} ({oldest})", expired.asked),
         };
         let mut text = BytesMut::new();
-        frame("ERROR", Failure::gone(message).to_json().to_string().as_bytes(), &mut text);
+        frame(
+            "ERROR",
+            Failure::gone(message).to_json().to_string().as_bytes(),
+            &mut text,
+        );
         text.freeze()
     }
 }

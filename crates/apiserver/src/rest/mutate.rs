@@ -31,17 +31,28 @@ pub(super) async fn mutate(
             let (object, duplicates) = body::object(&parts.headers, &content)?;
             options.duplicates = duplicates;
             if let Some(sub) = sub {
-                let answer = cluster.sub_create(kind, namespace, name, sub, object, &options).await?;
+                let answer = cluster
+                    .sub_create(kind, namespace, name, sub, object, &options)
+                    .await?;
                 return Ok(respond::bytes(201, answer.to_string().into()));
             }
-            let written = cluster.create(kind, namespace, None, object, &options).await?;
+            let written = cluster
+                .create(kind, namespace, None, object, &options)
+                .await?;
             answer(scope, form, 201, &written)
         }
         "update" => {
             let (object, duplicates) = body::object(&parts.headers, &content)?;
             options.duplicates = duplicates;
-            let written = cluster.update(kind, namespace, name, sub, object, &options).await?;
-            answer(scope, form, if written.created { 201 } else { 200 }, &written)
+            let written = cluster
+                .update(kind, namespace, name, sub, object, &options)
+                .await?;
+            answer(
+                scope,
+                form,
+                if written.created { 201 } else { 200 },
+                &written,
+            )
         }
         "patch" => {
             let (patch, object, duplicates) = patch(body::media(&parts.headers), &content)?;
@@ -51,8 +62,15 @@ pub(super) async fn mutate(
                     "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
                 ));
             }
-            let written = cluster.patch(kind, namespace, name, sub, patch, object, &options).await?;
-            answer(scope, form, if written.created { 201 } else { 200 }, &written)
+            let written = cluster
+                .patch(kind, namespace, name, sub, patch, object, &options)
+                .await?;
+            answer(
+                scope,
+                form,
+                if written.created { 201 } else { 200 },
+                &written,
+            )
         }
         "delete" | "deletecollection" => delete(scope, verb, form, &parts.headers, &content).await,
         _ => Err(Failure::method_not_allowed_here()),
@@ -61,7 +79,11 @@ pub(super) async fn mutate(
 
 fn options(scope: &Scope) -> Options {
     let query = &scope.query;
-    let agent = scope.user_agent.split(['/', ' ']).next().unwrap_or("unknown");
+    let agent = scope
+        .user_agent
+        .split(['/', ' '])
+        .next()
+        .unwrap_or("unknown");
     Options {
         dry_run: query.dry_run,
         field_manager: query.field_manager.clone(),
@@ -135,12 +157,19 @@ async fn delete(
     Ok(read::list_of_values(scope, form, revision, &items))
 }
 
-fn answer(scope: &Scope, form: Form, code: u16, written: &Written) -> Result<Response<Body>, Failure> {
+fn answer(
+    scope: &Scope,
+    form: Form,
+    code: u16,
+    written: &Written,
+) -> Result<Response<Body>, Failure> {
     let scale = scope.target.subresource.as_deref() == Some("scale");
     let body = match form {
         Form::Whole => written.object.bytes(),
         _ if scale => written.object.bytes(),
-        Form::Table | Form::Metadata => read::one(scope, form, &written.object.to_value()).to_string().into(),
+        Form::Table | Form::Metadata => read::one(scope, form, &written.object.to_value())
+            .to_string()
+            .into(),
     };
     let mut response = respond::bytes(code, body);
     respond::warn(&mut response, &written.warnings);

@@ -16,17 +16,28 @@ use crate::registry::{Kind, Registry};
 const COMPONENTS: &str = "#/components/schemas/";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-pub(super) fn serve(registry: &Registry, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
+pub(super) fn serve(
+    registry: &Registry,
+    path: &str,
+    headers: &HeaderMap,
+) -> Option<Response<Body>> {
     let rest = path.trim_end_matches('/').strip_prefix("/openapi/v3")?;
     let tag = format!("\"{}-{}\"", env!("CARGO_PKG_VERSION"), registry.version());
-    if headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok()) == Some(tag.as_str()) {
+    if headers
+        .get(IF_NONE_MATCH)
+        .and_then(|value| value.to_str().ok())
+        == Some(tag.as_str())
+    {
         let mut response = respond::text("");
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Some(response);
     }
     let mut documents: BTreeMap<String, Vec<Arc<Kind>>> = BTreeMap::new();
     for kind in registry.snapshot().iter() {
-        documents.entry(base(kind)).or_default().push(Arc::clone(kind));
+        documents
+            .entry(base(kind))
+            .or_default()
+            .push(Arc::clone(kind));
     }
     let answer = if rest.is_empty() {
         let hash = registry.version();
@@ -81,7 +92,12 @@ fn add_schema(kind: &Kind, schemas: &mut Map<String, Value>) -> String {
             schemas.insert(name, definition);
         }
     }
-    let reversed: Vec<&str> = kind.group.split('.').rev().filter(|part| !part.is_empty()).collect();
+    let reversed: Vec<&str> = kind
+        .group
+        .split('.')
+        .rev()
+        .filter(|part| !part.is_empty())
+        .collect();
     let name = match schema["title"].as_str() {
         Some(title) => title.to_owned(),
         None => format!("{}.{}.{}", reversed.join("."), kind.version, kind.kind),
@@ -93,15 +109,23 @@ fn add_schema(kind: &Kind, schemas: &mut Map<String, Value>) -> String {
         if !schema["properties"].is_object() {
             schema["properties"] = json!({});
         }
-        schema["properties"]["apiVersion"] = text("The group and version that this object is written in.");
+        schema["properties"]["apiVersion"] =
+            text("The group and version that this object is written in.");
         schema["properties"]["kind"] = text("The kind of this object.");
         schema["properties"]["metadata"] = meta;
         schemas.entry(OBJECT_META).or_insert_with(|| {
-            let mut definitions = crate::registry::schemas::builtin("", "v1", "Namespace").openapi["$defs"][OBJECT_META].clone();
+            let mut definitions = crate::registry::schemas::builtin("", "v1", "Namespace").openapi
+                ["$defs"][OBJECT_META]
+                .clone();
             clean(&mut definitions);
             definitions
         });
-        for (name, definition) in crate::registry::schemas::builtin("", "v1", "ConfigMap").openapi["$defs"].as_object().into_iter().flatten() {
+        for (name, definition) in
+            crate::registry::schemas::builtin("", "v1", "ConfigMap").openapi["$defs"]
+                .as_object()
+                .into_iter()
+                .flatten()
+        {
             schemas.entry(name).or_insert_with(|| {
                 let mut definition = definition.clone();
                 clean(&mut definition);
@@ -124,7 +148,10 @@ fn clean(schema: &mut Value) {
                     map.remove(key);
                 }
             }
-            let target = map.get("$ref").and_then(Value::as_str).map(|r| r.replace(DEFINITIONS, COMPONENTS));
+            let target = map
+                .get("$ref")
+                .and_then(Value::as_str)
+                .map(|r| r.replace(DEFINITIONS, COMPONENTS));
             if let Some(target) = target {
                 map.remove("$ref");
                 if map.is_empty() {
@@ -152,7 +179,10 @@ fn gvk(kind: &Kind) -> Value {
 fn add_paths(kind: &Kind, schema: &str, paths: &mut Map<String, Value>) {
     let base = base(kind);
     let collection = if kind.namespaced {
-        paths.insert(format!("/{base}/{}", kind.plural), json!({"get": operation(kind, schema, "list", &[])}));
+        paths.insert(
+            format!("/{base}/{}", kind.plural),
+            json!({"get": operation(kind, schema, "list", &[])}),
+        );
         format!("/{base}/namespaces/{{namespace}}/{}", kind.plural)
     } else {
         format!("/{base}/{}", kind.plural)

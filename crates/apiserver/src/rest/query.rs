@@ -34,17 +34,21 @@ impl Query {
             match name.as_str() {
                 "watch" => query.watch = truth(),
                 "labelSelector" => {
-                    query.label_selector = LabelSelector::parse(&value).map_err(|e| bad(e.to_string()))?;
+                    query.label_selector =
+                        LabelSelector::parse(&value).map_err(|e| bad(e.to_string()))?;
                 }
                 "fieldSelector" => {
-                    query.field_selector = FieldSelector::parse(&value).map_err(|e| bad(e.to_string()))?;
+                    query.field_selector =
+                        FieldSelector::parse(&value).map_err(|e| bad(e.to_string()))?;
                 }
                 "resourceVersion" => query.resource_version = value,
                 "resourceVersionMatch" => query.resource_version_match = value,
                 "limit" => {
-                    let limit = value
-                        .parse::<usize>()
-                        .map_err(|_| bad(format!("limit: Invalid value: {value:?}: must be a number of at least 0")))?;
+                    let limit = value.parse::<usize>().map_err(|_| {
+                        bad(format!(
+                            "limit: Invalid value: {value:?}: must be a number of at least 0"
+                        ))
+                    })?;
                     query.limit = Some(limit).filter(|limit| *limit > 0);
                 }
                 "continue" => query.continue_token = value,
@@ -98,7 +102,9 @@ fn unescape(text: &str) -> String {
         match bytes[at] {
             b'+' => out.push(b' '),
             b'%' => {
-                let hex = text.get(at + 1..at + 3).and_then(|hex| u8::from_str_radix(hex, 16).ok());
+                let hex = text
+                    .get(at + 1..at + 3)
+                    .and_then(|hex| u8::from_str_radix(hex, 16).ok());
                 if let Some(byte) = hex {
                     out.push(byte);
                     at += 2;

@@ -50,7 +50,14 @@ pub(super) fn one(scope: &Scope, form: Form, object: &Value) -> Value {
             let list = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
             let include = scope.query.include_object.as_deref();
             let now = scope.logical.cluster.clock.now();
-            table::table(&scope.kind, list, std::slice::from_ref(object), include, now, true)
+            table::table(
+                &scope.kind,
+                list,
+                std::slice::from_ref(object),
+                include,
+                now,
+                true,
+            )
         }
     }
 }
@@ -67,14 +74,21 @@ pub(super) fn metadata(object: &Value) -> Value {
 ///
 /// # Errors
 /// When a field selector asks for a field that this kind cannot be selected by.
-pub(super) fn filter(scope: &Scope) -> Result<impl Fn(&Stored) -> bool + Send + Sync + use<>, Failure> {
+pub(super) fn filter(
+    scope: &Scope,
+) -> Result<impl Fn(&Stored) -> bool + Send + Sync + use<>, Failure> {
     let kind = &scope.kind;
     let fields = scope.query.field_selector.clone();
     for field in fields.fields() {
         let known = matches!(field, "metadata.name" | "metadata.namespace")
-            || kind.selectable.iter().any(|selectable| selectable.label == field);
+            || kind
+                .selectable
+                .iter()
+                .any(|selectable| selectable.label == field);
         if !known {
-            return Err(Failure::bad_request(format!("field label not supported: {field}")));
+            return Err(Failure::bad_request(format!(
+                "field label not supported: {field}"
+            )));
         }
     }
     let labels = scope.query.label_selector.clone();
@@ -92,17 +106,25 @@ pub(super) fn list(scope: &Scope, headers: &HeaderMap) -> Result<Response<Body>,
     let matches = filter(scope)?;
     let cluster = &scope.logical.cluster;
     let resource = &scope.kind.stored_as;
-    let snapshot = cluster.storage.list(&cluster.name, resource, scope.target.namespace.as_deref());
+    let snapshot = cluster
+        .storage
+        .list(&cluster.name, resource, scope.target.namespace.as_deref());
     let resumed = match query.continue_token.as_str() {
         "" => None,
         token => Some(Token::decode(token)?),
     };
     check_version(scope, snapshot.revision)?;
-    let revision = resumed.as_ref().map_or(snapshot.revision, |token| token.revision);
+    let revision = resumed
+        .as_ref()
+        .map_or(snapshot.revision, |token| token.revision);
     let mut selected = snapshot
         .items
         .iter()
-        .filter(|stored| resumed.as_ref().is_none_or(|token| stored.key > token.after))
+        .filter(|stored| {
+            resumed
+                .as_ref()
+                .is_none_or(|token| stored.key > token.after)
+        })
         .filter(|stored| matches(stored));
     let items: Vec<&std::sync::Arc<Stored>> = match query.limit {
         Some(limit) => selected.by_ref().take(limit).collect(),
@@ -144,7 +166,10 @@ fn whole(scope: &Scope, meta: &Value, items: &[&std::sync::Arc<Stored>]) -> byte
         "],\"kind\":{},\"metadata\":{meta}}}",
         Value::from(&*scope.kind.list_kind)
     );
-    let size = items.iter().map(|stored| stored.json.len() + 1).sum::<usize>();
+    let size = items
+        .iter()
+        .map(|stored| stored.json.len() + 1)
+        .sum::<usize>();
     let mut body = BytesMut::with_capacity(head.len() + size + tail.len());
     body.put_slice(head.as_bytes());
     for (index, stored) in items.iter().enumerate() {
@@ -157,7 +182,12 @@ fn whole(scope: &Scope, meta: &Value, items: &[&std::sync::Arc<Stored>]) -> byte
     body.freeze()
 }
 
-pub(super) fn list_of_values(scope: &Scope, form: Form, revision: u64, values: &[Value]) -> Response<Body> {
+pub(super) fn list_of_values(
+    scope: &Scope,
+    form: Form,
+    revision: u64,
+    values: &[Value],
+) -> Response<Body> {
     let meta = json!({"resourceVersion": revision.to_string()});
     respond::json(&of_values(scope, form, meta, values))
 }
@@ -195,14 +225,19 @@ fn check_version(scope: &Scope, current: u64) -> Result<(), Failure> {
         return Err(Failure::timeout("Too large resource version", 1));
     }
     if query.resource_version_match == "Exact" && asked != current {
-        return Err(Failure::gone(format!("The provided resource version {asked} is not kept; list without it")));
+        return Err(Failure::gone(format!(
+            "The provided resource version {asked} is not kept; list without it"
+        )));
     }
     Ok(())
 }
 
 pub(super) fn parse_version(text: &str) -> Result<u64, Failure> {
-    text.parse()
-        .map_err(|_| Failure::bad_request(format!("invalid resource version {text:?}: it must be a number")))
+    text.parse().map_err(|_| {
+        Failure::bad_request(format!(
+            "invalid resource version {text:?}: it must be a number"
+        ))
+    })
 }
 
 /// Where a list goes on.
@@ -222,8 +257,9 @@ impl Token {
             .decode(token)
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let (revision, namespace, name) =
-            parsed.ok_or_else(|| Failure::bad_request("continue key is not valid: it was not made by this server"))?;
+        let (revision, namespace, name) = parsed.ok_or_else(|| {
+            Failure::bad_request("continue key is not valid: it was not made by this server")
+        })?;
         Ok(Self {
             revision,
             after: ObjectKey::new(&namespace, &name),

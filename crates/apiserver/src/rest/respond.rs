@@ -14,7 +14,8 @@ const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache, private");
 
 pub(super) fn bytes(code: u16, body: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response.headers_mut().insert(CACHE_CONTROL, NO_CACHE);
     response
@@ -46,7 +47,10 @@ pub(super) fn failure(failure: &Failure) -> Response<Body> {
 /// Adds `Warning` headers, as RFC 7234 writes them.
 pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
-        let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], " ");
+        let escaped = warning
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace(['\n', '\r'], " ");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
             response.headers_mut().append(WARNING, value);
         }
