@@ -219,12 +219,17 @@ async fn carry_out(cluster: &Cluster, action: Action) -> Result<(), Failure> {
         Action::Disown { target, owners } => disown(cluster, &target, &owners).await,
         Action::Unblock { target } => unfinalize(cluster, &target, meta::FOREGROUND).await,
         Action::Orphan { target, dependents } => {
-            for dependent in dependents {
-                match disown(cluster, &dependent, std::slice::from_ref(&target.uid)).await {
+            let owner = std::slice::from_ref(&target.uid);
+            let mut letting_go = futures::stream::iter(dependents)
+                .map(|dependent| async move { disown(cluster, &dependent, owner).await })
+                .buffer_unordered(CONCURRENCY);
+            while let Some(done) = letting_go.next().await {
+                match done {
                     Err(failure) if failure.is_not_found() => {}
                     done => done?,
                 }
             }
+            drop(letting_go);
             unfinalize(cluster, &target, meta::ORPHAN).await
         }
     }

@@ -134,8 +134,12 @@ pub(super) fn check(
     let Some(schema) = &kind.schema.structural else {
         return Ok(Vec::new());
     };
-    let errors = schema.validate(new, old);
+    let mut errors = schema.validate(new, old);
     if kind.custom {
+        // What was invalid already and is not touched does not stand in the way of other changes.
+        if let Some(old) = old {
+            errors.retain(|error| !is_untouched(error, new, old));
+        }
         return Ok(errors);
     }
     for error in &errors {
@@ -211,4 +215,59 @@ fn is_of_kind(kind: &Kind, object: &mut Value) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// Whether an error is about something that the update leaves as it is; for a missing field that is its parent.
+fn is_untouched(error: &FieldError, new: &Value, old: &Value) -> bool {
+    let mut steps = steps(&error.path);
+    if error.kind == FieldErrorKind::Required {
+        steps.pop();
+    }
+    let follow = |root| {
+        steps.iter().try_fold(root, |at: &Value, step| match at {
+            Value::Array(list) => list.get(step.parse::<usize>().ok()?),
+            other => other.get(step),
+        })
+    };
+    match (follow(new), follow(old)) {
+        (Some(new), Some(old)) => new == old,
+        _ => false,
+    }
+}
+
+/// The steps of an error's path: `spec.list[0].map[a.b]`.
+fn steps(path: &str) -> Vec<&str> {
+    let mut steps = Vec::new();
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(inner) = rest.strip_prefix('[') {
+            let end = inner.find(']').unwrap_or(inner.len());
+            steps.push(&inner[..end]);
+            rest = inner.get(end + 1..).unwrap_or("");
+        } else {
+            rest = rest.strip_prefix('.').unwrap_or(rest);
+            let end = rest.find(['.', '[']).unwrap_or(rest.len());
+            if end == 0 {
+                break;
+            }
+            steps.push(&rest[..end]);
+            rest = &rest[end..];
+        }
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::steps;
+
+    #[test]
+    fn paths_of_errors_are_taken_apart() {
+        assert_eq!(
+            steps("spec.list[0].map[a.b].c"),
+            ["spec", "list", "0", "map", "a.b", "c"]
+        );
+        assert!(steps("").is_empty());
+        assert_eq!(steps("a..b["), ["a"]);
+    }
 }

@@ -248,7 +248,9 @@ impl Cluster {
         &self,
         writes: Vec<Write>,
     ) -> Result<Option<Vec<Arc<Stored>>>, Failure> {
-        let touches_definitions = writes.iter().any(|write| write.resource == definitions());
+        let touches_definitions = writes.iter().any(|write| {
+            &*write.resource.group == crd::GROUP && &*write.resource.plural == crd::PLURAL
+        });
         let deletes: Vec<bool> = writes
             .iter()
             .map(|write| matches!(write.content, Content::Delete))

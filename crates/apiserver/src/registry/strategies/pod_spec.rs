@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::machinery::FieldError;
+use crate::machinery::quantity::{Quantity, QuantityError};
 use crate::machinery::selector::LabelSelector;
-use crate::registry::strategy::{child, invalid, required, set_default, unsupported};
+use crate::machinery::{FieldError, FieldErrorKind};
+use crate::registry::strategy::{child, invalid, required, set_default, text_at, unsupported};
 
 /// Fills in the defaults of a pod's spec.
 pub fn default_spec(spec: &mut Value) {
@@ -129,7 +130,16 @@ fn default_volume(volume: &mut Value) {
 
 /// What is wrong with a pod's spec, paths below `path`.
 pub fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    validate_with_claims(spec, path, std::iter::empty())
+}
+
+/// The same for a spec whose containers may also mount volumes of these names.
+fn validate_with_claims<'a>(
+    spec: &'a Value,
+    path: &str,
+    claims: impl Iterator<Item = &'a str>,
+) -> Vec<FieldError> {
+    let mut errors = volumes(spec, path, claims);
     if spec["containers"].as_array().is_none_or(Vec::is_empty) {
         errors.push(required(format!("{path}.containers"), ""));
     }
@@ -178,24 +188,31 @@ fn resources(resources: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for part in ["limits", "requests"] {
         for (name, quantity) in resources[part].as_object().into_iter().flatten() {
-            let text = match quantity {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
+            let at = format!("{path}.{part}[{name}]");
+            let amount = match amount(quantity) {
+                Ok(amount) if amount.is_negative() => {
+                    errors.push(invalid(
+                        at,
+                        quantity.clone(),
+                        "must be greater than or equal to 0",
+                    ));
+                    continue;
+                }
+                Ok(amount) => amount,
+                Err(why) => {
+                    errors.push(invalid(at, quantity.clone(), why.to_string()));
+                    continue;
+                }
             };
-            if let Ok(amount) = text.parse::<crate::machinery::quantity::Quantity>()
-                && let Some(limit) = resources["limits"][name]
+            let limit = &resources["limits"][name];
+            if part == "requests" && !limit.is_null() && amount_exceeds(amount, limit) {
+                let limit = limit
                     .as_str()
-                    .filter(|_| part == "requests")
-                && let Ok(limit) = limit.parse::<crate::machinery::quantity::Quantity>()
-                && amount > limit
-            {
+                    .map_or_else(|| limit.to_string(), str::to_owned);
                 errors.push(invalid(
                     format!("{path}.requests"),
-                    text,
-                    format!(
-                        "must be less than or equal to {name} limit of {}",
-                        resources["limits"][name].as_str().unwrap_or("")
-                    ),
+                    quantity.clone(),
+                    format!("must be less than or equal to {name} limit of {limit}"),
                 ));
             }
         }
@@ -203,9 +220,73 @@ fn resources(resources: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a workload's template, given the selector that must match it.
-pub fn validate_template(template: &Value, selector: &Value) -> Vec<FieldError> {
+fn amount(quantity: &Value) -> Result<Quantity, QuantityError> {
+    match quantity {
+        Value::String(text) => text.parse(),
+        other => other.to_string().parse(),
+    }
+}
+
+fn amount_exceeds(amount_of: Quantity, limit: &Value) -> bool {
+    amount(limit).is_ok_and(|limit| amount_of > limit)
+}
+
+/// Volumes have names of their own, and what is mounted is among them.
+fn volumes<'a>(
+    spec: &'a Value,
+    path: &str,
+    claims: impl Iterator<Item = &'a str>,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for (index, volume) in spec["volumes"].as_array().into_iter().flatten().enumerate() {
+        let at = format!("{path}.volumes[{index}].name");
+        match text_at(volume, &["name"]) {
+            "" => errors.push(required(at, "")),
+            name if names.contains(&name) => {
+                errors.push(FieldError::new(
+                    FieldErrorKind::Duplicate,
+                    at,
+                    Some(name.into()),
+                    "",
+                ));
+            }
+            name => names.push(name),
+        }
+    }
+    names.extend(claims);
+    for list in ["initContainers", "containers"] {
+        for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
+            for (mount, found) in container["volumeMounts"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .enumerate()
+            {
+                let at = format!("{path}.{list}[{index}].volumeMounts[{mount}]");
+                match text_at(found, &["name"]) {
+                    "" => errors.push(required(format!("{at}.name"), "")),
+                    name if !names.contains(&name) => errors.push(FieldError::new(
+                        FieldErrorKind::NotFound,
+                        format!("{at}.name"),
+                        Some(name.into()),
+                        "",
+                    )),
+                    _ => {}
+                }
+                if text_at(found, &["mountPath"]).is_empty() {
+                    errors.push(required(format!("{at}.mountPath"), ""));
+                }
+            }
+        }
+    }
+    errors
+}
+
+/// What is wrong with a workload's template: its selector must match it, and its claims are volumes too.
+pub fn validate_template(workload: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let (template, selector) = (&workload["template"], &workload["selector"]);
     let labels = &template["metadata"]["labels"];
     if let Ok(parsed) = LabelSelector::from_object(selector)
         && !parsed.matches_value(labels)
@@ -216,6 +297,15 @@ pub fn validate_template(template: &Value, selector: &Value) -> Vec<FieldError> 
             "`selector` does not match template `labels`",
         ));
     }
-    errors.extend(validate_spec(&template["spec"], "spec.template.spec"));
+    let claims = workload["volumeClaimTemplates"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let claims = claims.map(|claim| text_at(claim, &["metadata", "name"]));
+    errors.extend(validate_with_claims(
+        &template["spec"],
+        "spec.template.spec",
+        claims,
+    ));
     errors
 }

@@ -108,7 +108,7 @@ impl Strategy for Workloads {
                 format!("empty selector is invalid for {what}"),
             ));
         }
-        errors.extend(validate_template(&spec["template"], selector));
+        errors.extend(validate_template(spec));
         let restart = text_at(spec, &["template", "spec", "restartPolicy"]);
         if !restart.is_empty() && restart != "Always" {
             errors.push(unsupported(
@@ -269,8 +269,7 @@ impl Strategy for Jobs {
     }
 
     fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors =
-            validate_template(&object["spec"]["template"], &object["spec"]["selector"]);
+        let mut errors = validate_template(&object["spec"]);
         let restart = text_at(object, &["spec", "template", "spec", "restartPolicy"]);
         if !["Never", "OnFailure"].contains(&restart) {
             errors.push(if restart == "Always" {

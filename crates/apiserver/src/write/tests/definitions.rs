@@ -204,3 +204,35 @@ async fn stored_definitions_are_served_after_a_restart() {
             .is_some()
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_became_invalid_does_not_hinder_other_changes() {
+    let world = World::new().await;
+    world
+        .create("customresourcedefinitions", widgets())
+        .await
+        .unwrap();
+    world
+        .create(
+            "widgets",
+            json!({"metadata": {"name": "w"}, "spec": {"replicas": 1}}),
+        )
+        .await
+        .unwrap();
+    let mut stricter = world
+        .get("customresourcedefinitions", "widgets.example.com")
+        .unwrap();
+    let schema = &mut stricter["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"]["properties"]["replicas"]["minimum"] = json!(3);
+    world
+        .update("customresourcedefinitions", None, stricter)
+        .await
+        .unwrap();
+    let patch = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"colour": "blue"}});
+    world.merge("widgets", "w", None, patch).await.unwrap();
+    let failure = world
+        .merge("widgets", "w", None, json!({"spec": {"replicas": 2}}))
+        .await
+        .unwrap_err();
+    assert_eq!(failure.code(), 422);
+}

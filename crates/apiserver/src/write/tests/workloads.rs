@@ -153,3 +153,44 @@ async fn a_scale_is_read_and_written() {
         .unwrap();
     assert_eq!(read["metadata"]["name"], "d");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_pod_cannot_run_is_refused_field_by_field() {
+    let world = World::new().await;
+    let body = json!({
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{
+            "name": "main", "image": "web:1",
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}},
+        }, {"name": "main"}]},
+    });
+    let failure = world.create("pods", body).await.unwrap_err();
+    let causes: Vec<String> = failure
+        .causes()
+        .iter()
+        .map(|c| format!("{}: {}", c.field, c.message))
+        .collect();
+    assert_eq!(
+        causes,
+        [
+            "spec.containers[0].volumeMounts[0].name: Not found: \"data\"",
+            "spec.containers[0].resources.requests: Invalid value: \"2\": must be less than or equal to cpu limit of 1",
+            "spec.containers[1].name: Duplicate value: \"main\"",
+            "spec.containers[1].image: Required value",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_type_is_a_body_that_cannot_be_read() {
+    let world = World::new().await;
+    let mut body = deployment("d");
+    body["spec"]["replicas"] = json!("three");
+    let failure = world.create("deployments", body).await.unwrap_err();
+    assert_eq!(failure.code(), 400);
+    assert_eq!(
+        failure.message(),
+        "Deployment in version \"v1\" cannot be handled as a Deployment: json: cannot unmarshal string into Go struct field Deployment.spec.replicas of type integer"
+    );
+}
