@@ -57,11 +57,6 @@ pub(super) async fn mutate(
         "patch" => {
             let (patch, object, duplicates) = patch(body::media(&parts.headers), &content)?;
             options.duplicates = duplicates;
-            if patch == PatchKind::Apply && options.field_manager.is_none() {
-                return Err(Failure::bad_request(
-                    "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
-                ));
-            }
             let written = cluster
                 .patch(kind, namespace, name, sub, patch, object, &options)
                 .await?;

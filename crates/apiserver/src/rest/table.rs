@@ -1,10 +1,12 @@
 //! Tables, as `kubectl get` shows them.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::read::metadata;
-use crate::registry::Kind;
+use crate::registry::{Kind, convert};
 
 /// A table of objects. `headed` tells whether columns are described, which later events of a watch do not repeat.
 pub(super) fn table(
@@ -18,9 +20,18 @@ pub(super) fn table(
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
-            let name = object["metadata"]["name"].clone();
-            let cells: Vec<Value> = std::iter::once(name)
-                .chain(kind.columns.iter().map(|column| column.cell(object, now)))
+            let name = kind
+                .names_come_first()
+                .then(|| object["metadata"]["name"].clone());
+            // Cells are of objects as they are stored, which only the newer form of events differs from.
+            let shown = if convert::needs_conversion(kind) {
+                Cow::Owned(convert::to_storage(kind, object.clone()))
+            } else {
+                Cow::Borrowed(object)
+            };
+            let cells: Vec<Value> = name
+                .into_iter()
+                .chain(kind.columns.iter().map(|column| column.cell(&shown, now)))
                 .collect();
             let mut row = json!({"cells": cells});
             match include {
@@ -58,5 +69,6 @@ fn columns(kind: &Kind) -> Vec<Value> {
             "priority": column.priority,
         })
     });
-    std::iter::once(name).chain(others).collect()
+    let name = kind.names_come_first().then_some(name);
+    name.into_iter().chain(others).collect()
 }
