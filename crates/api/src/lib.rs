@@ -4,9 +4,13 @@
 //! kinds of its own (`sim`, `policy`).
 
 pub mod cluster;
+pub mod conditions;
+pub mod contract;
+pub mod crds;
 pub mod drain_rule;
 pub mod health_check;
 pub mod machine;
+pub mod names;
 pub mod policy;
 pub mod pool;
 pub mod reference;

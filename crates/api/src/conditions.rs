@@ -1,0 +1,220 @@
+//! Conditions: their types and reasons, and the one function that sets them.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Cannot tell.
+    Unknown,
+}
+
+impl Status {
+    /// As the API writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    /// True or False.
+    pub fn of(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
+/// A condition as it is decided, before it is merged into what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Type.
+    pub type_: &'static str,
+    /// Status.
+    pub status: Status,
+    /// Reason, one CamelCase word.
+    pub reason: String,
+    /// Reason in words; may be empty when all is well.
+    pub message: String,
+}
+
+impl Said {
+    /// A condition without message.
+    pub fn new(type_: &'static str, status: Status, reason: impl Into<String>) -> Self {
+        Self {
+            type_,
+            status,
+            reason: reason.into(),
+            message: String::new(),
+        }
+    }
+
+    /// With this message.
+    #[must_use]
+    pub fn because(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+}
+
+/// Order of conditions in lists, as Cluster API has it.
+const ORDER: [&str; 18] = [
+    "Available",
+    "Ready",
+    "UpToDate",
+    "RemoteConnectionProbe",
+    "BootstrapConfigReady",
+    "InfrastructureReady",
+    "ControlPlaneInitialized",
+    "NodeHealthy",
+    "NodeReady",
+    "HealthCheckSucceeded",
+    "OwnerRemediated",
+    "Updating",
+    "RollingOut",
+    "Remediating",
+    "ScalingDown",
+    "ScalingUp",
+    "MachinesReady",
+    "MachinesUpToDate",
+];
+
+fn rank(type_: &str) -> (usize, &str) {
+    let place = match type_ {
+        "Paused" => ORDER.len() + 1,
+        "Deleting" => ORDER.len() + 2,
+        _ => ORDER
+            .iter()
+            .position(|known| *known == type_)
+            .unwrap_or(ORDER.len()),
+    };
+    (place, type_)
+}
+
+/// How long a message may be, in bytes; the API's limit is 32,768.
+const MESSAGE_LIMIT: usize = 10_000;
+
+/// Sets a condition. The transition time moves only with the status.
+pub fn set(conditions: &mut Vec<Condition>, said: Said, generation: Option<i64>, now: Timestamp) {
+    let mut message = said.message;
+    if message.len() > MESSAGE_LIMIT {
+        let mut end = MESSAGE_LIMIT;
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push('…');
+    }
+    let whole_second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    match conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == said.type_)
+    {
+        Some(condition) => {
+            if condition.status != said.status.as_str() {
+                condition.last_transition_time = Time(whole_second);
+            }
+            condition.status = said.status.as_str().to_owned();
+            condition.reason = said.reason;
+            condition.message = message;
+            condition.observed_generation = generation;
+        }
+        None => {
+            conditions.push(Condition {
+                last_transition_time: Time(whole_second),
+                message,
+                observed_generation: generation,
+                reason: said.reason,
+                status: said.status.as_str().to_owned(),
+                type_: said.type_.to_owned(),
+            });
+            conditions.sort_by(|a, b| rank(&a.type_).cmp(&rank(&b.type_)));
+        }
+    }
+}
+
+/// Condition types.
+pub mod types {
+    /// Ready for as long as it must be.
+    pub const AVAILABLE: &str = "Available";
+    /// Everything about it is as it should be.
+    pub const READY: &str = "Ready";
+    /// It is what its owner wants.
+    pub const UP_TO_DATE: &str = "UpToDate";
+    /// Its bootstrap data is there.
+    pub const BOOTSTRAP_CONFIG_READY: &str = "BootstrapConfigReady";
+    /// Its infrastructure is there.
+    pub const INFRASTRUCTURE_READY: &str = "InfrastructureReady";
+    /// The workload cluster's API answers.
+    pub const CONTROL_PLANE_INITIALIZED: &str = "ControlPlaneInitialized";
+    /// The workload cluster's API answered lately.
+    pub const REMOTE_CONNECTION_PROBE: &str = "RemoteConnectionProbe";
+    /// Its Node is ready and under no pressure.
+    pub const NODE_HEALTHY: &str = "NodeHealthy";
+    /// Its Node is ready.
+    pub const NODE_READY: &str = "NodeReady";
+    /// No health check finds fault.
+    pub const HEALTH_CHECK_SUCCEEDED: &str = "HealthCheckSucceeded";
+    /// It is being deleted.
+    pub const DELETING: &str = "Deleting";
+    /// Controllers leave it alone.
+    pub const PAUSED: &str = "Paused";
+    /// More machines are wanted than there are.
+    pub const SCALING_UP: &str = "ScalingUp";
+    /// Fewer machines are wanted than there are.
+    pub const SCALING_DOWN: &str = "ScalingDown";
+    /// All machines are ready.
+    pub const MACHINES_READY: &str = "MachinesReady";
+    /// All machines are up to date.
+    pub const MACHINES_UP_TO_DATE: &str = "MachinesUpToDate";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transition_time_moves_only_with_the_status() {
+        let mut list = Vec::new();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        set(
+            &mut list,
+            Said::new("Ready", Status::False, "NotReady"),
+            Some(1),
+            at(10),
+        );
+        set(
+            &mut list,
+            Said::new("Ready", Status::False, "Other").because("x"),
+            Some(2),
+            at(20),
+        );
+        assert_eq!(list[0].last_transition_time.0, at(10));
+        set(
+            &mut list,
+            Said::new("Ready", Status::True, "Ready"),
+            Some(2),
+            at(30),
+        );
+        assert_eq!(list[0].last_transition_time.0, at(30));
+        set(
+            &mut list,
+            Said::new("Deleting", Status::False, "NotDeleting"),
+            None,
+            at(30),
+        );
+        set(
+            &mut list,
+            Said::new("Available", Status::False, "NotReady"),
+            None,
+            at(30),
+        );
+        let order: Vec<_> = list.iter().map(|c| c.type_.as_str()).collect();
+        assert_eq!(order, ["Available", "Ready", "Deleting"]);
+    }
+}
