@@ -1,1 +1,8 @@
-//! Placeholder module doc.
+//! Decisions: from a snapshot to what is to be done and why.
+//!
+//! Everything here is a plain function. No clock, no client, no randomness but what is given; so a preview costs
+//! nothing, and every rule can be tested without a cluster.
+
+pub mod drain;
+pub mod machine;
+pub mod pool;
