@@ -1,10 +1,11 @@
 //! The collectors of a logical cluster: dependents whose owners are gone, the content of namespaces and the objects of
 //! definitions that are going, events whose time is over.
 //!
-//! One task per cluster follows every change, keeps a [`graph`], and acts on what follows from it. Nothing is polled and
+//! One task per cluster follows every change, keeps a graph, and acts on what follows from it. Nothing is polled and
 //! nothing is listed: the work per change is what the change concerns. Each act is made on the condition that its object
 //! is as it was judged, so that a judgement that was overtaken does nothing.
 
+mod decide;
 mod expiry;
 mod graph;
 #[cfg(test)]
@@ -24,8 +25,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::time::DelayQueue;
 
+use self::decide::{Action, Policy};
 use self::expiry::Expiry;
-use self::graph::{Action, Graph, Identity, Policy, Task};
+use self::graph::{Graph, Identity, Task};
 use crate::failure::Failure;
 use crate::registry::crd;
 use crate::storage::{Event, EventKind, Stored};

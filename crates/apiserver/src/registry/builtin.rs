@@ -7,7 +7,7 @@ use super::kind::{
     ALL_VERBS, Column, Habits, Kind, ScalePaths, Selectable, StatusWrites, Subresources,
 };
 use super::schemas;
-use super::strategies::{namespace, node, plain_kinds, pod, secret, workloads};
+use super::strategies::{namespace, node, plain_kinds, pod, secret, volumes, workloads};
 use super::strategy::{Plain, Strategy};
 use crate::storage::ResourceName;
 
@@ -231,9 +231,9 @@ fn table() -> Vec<Entry> {
         entry("", "Pod", "pods", columns::pods).short(&["po"]).in_all().with(&pod::Pods).status()
             .others(&["binding", "eviction"]).select(POD_FIELDS).generation().returns_deleted(),
         entry("", "PersistentVolume", "persistentvolumes", columns::volumes).cluster_scoped().short(&["pv"])
-            .with(&plain_kinds::Volumes).status().returns_deleted(),
+            .with(&volumes::Volumes).status().returns_deleted(),
         entry("", "PersistentVolumeClaim", "persistentvolumeclaims", columns::claims).short(&["pvc"])
-            .with(&plain_kinds::Claims).status().returns_deleted(),
+            .with(&volumes::Claims).status().returns_deleted(),
         entry("", "Service", "services", columns::services).short(&["svc"]).in_all()
             .with(&plain_kinds::Services).status().returns_deleted()
             .select(&[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "")]),
@@ -258,9 +258,9 @@ fn table() -> Vec<Entry> {
         entry("scheduling.k8s.io", "PriorityClass", "priorityclasses", columns::priority_classes).cluster_scoped()
             .short(&["pc"]).with(&plain_kinds::PriorityClasses).generation(),
         entry("storage.k8s.io", "StorageClass", "storageclasses", columns::storage_classes).cluster_scoped()
-            .short(&["sc"]).with(&plain_kinds::StorageClasses).returns_deleted(),
+            .short(&["sc"]).with(&volumes::StorageClasses).returns_deleted(),
         entry("storage.k8s.io", "VolumeAttachment", "volumeattachments", columns::attachments).cluster_scoped()
-            .with(&plain_kinds::Attachments).status().conditional().returns_deleted(),
+            .with(&volumes::Attachments).status().conditional().returns_deleted(),
         entry("storage.k8s.io", "CSINode", "csinodes", columns::csi_nodes).cluster_scoped()
             .conditional().returns_deleted(),
         definition,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::decode::{Source, check, decode};
-use super::{Body, Cluster, Options, Written, key, meta};
+use super::{Body, Cluster, Options, Written, key, meta, validity};
 use crate::failure::Failure;
 use crate::machinery::apply::{self, Operation};
 use crate::registry::{Kind, crd};
@@ -70,7 +70,7 @@ impl Cluster {
             crate::registry::strategy::remove(&mut object, "status");
         }
         kind.strategy.prepare_create(&mut object);
-        let mut errors = meta::validate(kind, &object);
+        let mut errors = validity::validate(kind, &object);
         errors.extend(check(kind, &object, None)?);
         errors.extend(kind.strategy.validate(&object));
         if !errors.is_empty() {

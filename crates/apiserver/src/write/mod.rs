@@ -15,6 +15,7 @@ pub mod meta;
 mod patch;
 mod scale;
 mod update;
+mod validity;
 
 #[cfg(test)]
 pub(crate) mod tests;

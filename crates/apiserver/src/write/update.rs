@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::create::one;
 use super::decode::{Source, check, decode};
-use super::{ATTEMPTS, Body, Cluster, Options, Written, key, meta, too_contended};
+use super::{ATTEMPTS, Body, Cluster, Options, Written, key, meta, too_contended, validity};
 use crate::failure::Failure;
 use crate::machinery::apply::{self, Operation};
 use crate::registry::strategy::keep;
@@ -219,7 +219,7 @@ impl Cluster {
         let name = meta::name(old);
         let warnings = decode(kind, &mut new, source, options)?;
         meta::carry(&mut new, old);
-        let mut errors = meta::validate_update(&new, old);
+        let mut errors = validity::validate_update(&new, old);
         if subresource == Some("status") {
             keep_but_status(kind, &mut new, old);
             kind.strategy.prepare_status(&mut new, old);
@@ -233,7 +233,7 @@ impl Cluster {
                 meta::of_mut(&mut new).insert("generation".to_owned(), (generation + 1).into());
             }
         }
-        errors.extend(meta::validate(kind, &new));
+        errors.extend(validity::validate(kind, &new));
         errors.extend(check(kind, &new, Some(old))?);
         errors.extend(if subresource == Some("status") {
             kind.strategy.validate_status(&new, old)

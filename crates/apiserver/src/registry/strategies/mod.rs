@@ -6,4 +6,5 @@ pub mod plain_kinds;
 pub mod pod;
 pub mod pod_spec;
 pub mod secret;
+pub mod volumes;
 pub mod workloads;
