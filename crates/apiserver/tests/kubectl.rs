@@ -1,5 +1,7 @@
 //! kubectl, the real one, against the TLS listener: what people type must work as against any cluster.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
