@@ -101,9 +101,8 @@ pub(super) fn declared(
             500,
             "",
             format!(
-                "failed to create typed patch object ({namespace}/{name}; {}, Kind={}): {fields}",
-                kind.api_version(),
-                kind.kind
+                "failed to create typed patch object ({namespace}/{name}; {}/{}, Kind={}): {fields}",
+                kind.group, kind.version, kind.kind
             ),
         ));
     }

@@ -227,6 +227,12 @@ async fn apply_creates_and_then_changes() {
         failure.message(),
         "Apply failed with 1 conflict: conflict with \"one\": .data.k"
     );
+    let mut odd = body("2");
+    odd["dato"] = json!({});
+    assert_eq!(
+        apply(odd, "one").await.unwrap_err().message(),
+        "failed to create typed patch object (default/a; /v1, Kind=ConfigMap): .dato: field not declared in schema"
+    );
     let failure = apply(body("3"), "").await.unwrap_err();
     assert_eq!(
         failure.message(),
