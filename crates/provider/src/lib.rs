@@ -1,1 +1,15 @@
-//! Placeholder module doc.
+//! What a provider of machine pools is: [`ScaleGroup`], the one trait to implement, and the reconciler that is generic
+//! over it.
+//!
+//! - [`scale_group`]: the trait, its facts and its errors.
+//! - [`pool`]: keeps a scale group at its pool's size, one InfraMachine per instance, and terminates exactly the
+//!   instances whose Machines have gone.
+//! - [`workload`]: how a workload cluster's kubeconfig becomes a client.
+//! - [`events`]: Events that say why something was done.
+
+pub mod events;
+pub mod pool;
+pub mod scale_group;
+pub mod workload;
+
+pub use scale_group::{Group, GroupSpec, Instance, InstanceState, ProviderError, ScaleGroup, Size};

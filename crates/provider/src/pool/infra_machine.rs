@@ -1,0 +1,401 @@
+//! One InfraMachine per instance: made when the instance appears, kept in step, and the way by which exactly that
+//! instance is terminated.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use either::Either;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::DynamicObject;
+use kube::runtime::events::EventType;
+use kube::{Api, ResourceExt};
+use muster_api::conditions::{self, Said, Status};
+use muster_api::{Machine, contract, names};
+use muster_caches::reference;
+use muster_informers::Key;
+use serde_json::{Value, json};
+
+use super::{Context, MACHINE_FINALIZER, PARALLEL, PassError, Seen, api, cloud};
+use crate::events::about;
+use crate::scale_group::{Group, Instance, InstanceState, ScaleGroup, Size};
+
+/// Index value of an InfraMachine's pool, from its owner.
+pub(super) fn pool_of(machine: &DynamicObject) -> Option<String> {
+    pool_key(machine).map(|key| key.to_string())
+}
+
+/// The InfraMachinePool that an InfraMachine belongs to.
+pub(super) fn pool_key(machine: &DynamicObject) -> Option<Key> {
+    let owner = machine
+        .owner_references()
+        .iter()
+        .find(|owner| owner.kind.ends_with("MachinePool") && owner.controller != Some(true))?;
+    Some(Key::new(
+        machine.namespace().unwrap_or_default(),
+        &owner.name,
+    ))
+}
+
+pub(super) fn machines<S>(context: &Context<S>, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(context.client.clone(), namespace, &context.kinds.machine)
+}
+
+/// Brings InfraMachines and instances together; `size` follows the terminations that lower it.
+pub(super) async fn reconcile<S: ScaleGroup>(
+    context: &Context<S>,
+    seen: &Seen,
+    group: &Group,
+    size: &mut u32,
+) -> Result<(), PassError> {
+    let existing = context
+        .machines
+        .by(context.machines_by_pool, &seen.key.to_string());
+    let by_id: HashMap<String, Arc<DynamicObject>> = existing
+        .iter()
+        .filter_map(|machine| Some((contract::provider_id(machine)?, Arc::clone(machine))))
+        .collect();
+    let new = group.instances.iter().filter(|instance| {
+        instance.state != InstanceState::Terminating && !by_id.contains_key(&instance.provider_id)
+    });
+    let made: Vec<BoxFuture<'_, Result<(), PassError>>> = new
+        .map(|instance| create(context, seen, instance).boxed())
+        .collect();
+    together(made).await?;
+    let instances: HashMap<&str, &Instance> = group
+        .instances
+        .iter()
+        .map(|instance| (instance.provider_id.as_str(), instance))
+        .collect();
+    let desired = super::size::desired(context, seen, group);
+    let mut updates = Vec::new();
+    for machine in &existing {
+        let instance =
+            contract::provider_id(machine).and_then(|id| instances.get(id.as_str()).copied());
+        match (instance, machine.metadata.deletion_timestamp.is_some()) {
+            (None, true) => release(context, machine).await?,
+            (None, false) => vanished(context, machine).await?,
+            (Some(instance), true) if instance.state != InstanceState::Terminating => {
+                let change = if *size > desired {
+                    Size::Lower
+                } else {
+                    Size::Keep
+                };
+                context
+                    .cloud
+                    .terminate(&seen.key, &instance.id, change)
+                    .await
+                    .map_err(cloud(format!("terminating instance {}", instance.id)))?;
+                if change == Size::Lower {
+                    *size -= 1;
+                }
+                tracing::info!(pool = %seen.key, instance = instance.id, ?change, "instance terminated");
+            }
+            (Some(_), true) => {}
+            (Some(instance), false) => updates.push((machine, instance)),
+        }
+    }
+    let kept: Vec<BoxFuture<'_, Result<(), PassError>>> = updates
+        .into_iter()
+        .map(|(machine, instance)| keep_up(context, machine, instance).boxed())
+        .collect();
+    together(kept).await
+}
+
+/// Carries out writes side by side, so many at a time; the first failure is told once all are done.
+async fn together(writes: Vec<BoxFuture<'_, Result<(), PassError>>>) -> Result<(), PassError> {
+    let done: Vec<Result<(), PassError>> = futures::stream::iter(writes)
+        .buffer_unordered(PARALLEL)
+        .collect()
+        .await;
+    done.into_iter().collect()
+}
+
+/// The InfraMachine's name: the pool's and the end of the instance's, the same whenever it is derived.
+fn name_of(pool: &str, instance: &str) -> String {
+    let tail: String = instance
+        .chars()
+        .rev()
+        .take(10)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+        .collect();
+    let head: String = pool.chars().take(253 - 1 - tail.len()).collect();
+    format!("{head}-{tail}")
+}
+
+async fn create<S: ScaleGroup>(
+    context: &Context<S>,
+    seen: &Seen,
+    instance: &Instance,
+) -> Result<(), PassError> {
+    let name = name_of(&seen.key.name, &instance.id);
+    let kind = &context.kinds.machine;
+    let owner = OwnerReference {
+        api_version: context.kinds.pool.api_version.clone(),
+        kind: context.kinds.pool.kind.clone(),
+        name: seen.key.name.clone(),
+        uid: seen.object.uid().unwrap_or_default(),
+        controller: None,
+        block_owner_deletion: None,
+    };
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            "name": name,
+            "namespace": seen.key.namespace,
+            "labels": {
+                names::CLUSTER_NAME: seen.pool.spec.cluster_name,
+                names::POOL_NAME: names::pool_label(&seen.pool.name_any()),
+            },
+            "finalizers": [MACHINE_FINALIZER],
+            "ownerReferences": [owner],
+        },
+        "spec": {"providerID": instance.provider_id},
+    }))
+    .expect("an object of this form deserializes");
+    let api_of = machines(context, &seen.key.namespace);
+    let created = match api_of.create(&PostParams::default(), &object).await {
+        Ok(created) => created,
+        // Made before a crash or a dropped watch; the cache will show it.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
+        Err(error) => return Err(api(format!("creating {} {name}", kind.kind))(error)),
+    };
+    context.machines.absorb(created.clone());
+    keep_up(context, &created, instance).await
+}
+
+/// Writes what the cloud says of the instance, when it differs from what is written.
+async fn keep_up<S: ScaleGroup>(
+    context: &Context<S>,
+    machine: &DynamicObject,
+    instance: &Instance,
+) -> Result<(), PassError> {
+    let before = &machine.data["status"];
+    let mut list: Vec<Condition> =
+        serde_json::from_value(before["conditions"].clone()).unwrap_or_default();
+    let said = match instance.state {
+        InstanceState::Terminating => Said::new(
+            conditions::types::READY,
+            Status::False,
+            "InstanceTerminating",
+        )
+        .because(format!("the cloud is terminating instance {}", instance.id)),
+        InstanceState::Pending | InstanceState::Running => {
+            Said::new(conditions::types::READY, Status::True, "Ready")
+        }
+    };
+    conditions::set(
+        &mut list,
+        said,
+        machine.metadata.generation,
+        context.clock.now(),
+    );
+    let mut status = json!({
+        "ready": true,
+        "initialization": {"provisioned": true},
+        "failureDomain": instance.zone,
+        "instanceState": instance.state.as_str(),
+        "upToDate": instance.up_to_date,
+        "conditions": list,
+    });
+    if !instance.addresses.is_empty() {
+        status["addresses"] = json!(instance.addresses);
+    }
+    if instance.interruptible {
+        status["interruptible"] = true.into();
+    }
+    if let Some(notice) = instance.notice {
+        status["terminationNotice"] = second(notice);
+    }
+    let same = status
+        .as_object()
+        .into_iter()
+        .flatten()
+        .all(|(field, value)| before.get(field) == Some(value));
+    if !same {
+        let namespace = machine.namespace().unwrap_or_default();
+        let patch = json!({"status": status});
+        let written = machines(context, &namespace)
+            .patch_status(
+                &machine.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(patch),
+            )
+            .await;
+        match written {
+            Ok(written) => context.machines.absorb(written),
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+            Err(error) => {
+                return Err(api(format!("writing the status of {}", machine.name_any()))(error));
+            }
+        }
+    }
+    let taken = instance
+        .notice
+        .or((instance.state == InstanceState::Terminating).then(|| context.clock.now()));
+    if let Some(deadline) = taken
+        && let Some(owner) = machine_of(context, machine)
+        && !owner.is_deleting()
+    {
+        let note = format!(
+            "the cloud takes instance {} back by {}; the Machine is drained until then",
+            instance.id,
+            second(deadline).as_str().unwrap_or_default()
+        );
+        delete_machine(
+            context,
+            &owner,
+            Some(deadline),
+            "InstanceTerminationNotice",
+            note,
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+fn second(at: jiff::Timestamp) -> Value {
+    jiff::Timestamp::from_second(at.as_second())
+        .unwrap_or(at)
+        .to_string()
+        .into()
+}
+
+/// The Machine that owns an InfraMachine.
+pub(super) fn machine_of<S>(context: &Context<S>, machine: &DynamicObject) -> Option<Arc<Machine>> {
+    let found = muster_api::reference::ContractReference {
+        api_group: context.kinds.machine.group.clone(),
+        kind: context.kinds.machine.kind.clone(),
+        name: machine.name_any(),
+    };
+    let value = reference(&machine.namespace().unwrap_or_default(), &found);
+    context
+        .caches
+        .machines
+        .by(context.caches.machines_by_reference, &value)
+        .into_iter()
+        .next()
+}
+
+/// Deletes a Machine, so that it is drained, and says why.
+pub(super) async fn delete_machine<S>(
+    context: &Context<S>,
+    machine: &Machine,
+    deadline: Option<jiff::Timestamp>,
+    reason: &str,
+    note: String,
+) -> Result<(), PassError> {
+    let namespace = machine.namespace().unwrap_or_default();
+    let name = machine.name_any();
+    let all: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
+    if let Some(deadline) = deadline {
+        let patch =
+            json!({"metadata": {"annotations": {names::TERMINATION_DEADLINE: second(deadline)}}});
+        match all
+            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
+            Ok(patched) => context.caches.machines.absorb(patched),
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
+            Err(error) => return Err(api(format!("annotating Machine {name}"))(error)),
+        }
+    }
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: machine.uid(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    tracing::info!(machine = %Key::of(machine), reason, %note, "Machine deleted");
+    context
+        .events
+        .say(&about(machine), EventType::Normal, reason, "Delete", note)
+        .await;
+    match all.delete(&name, &params).await {
+        Ok(Either::Left(object)) => context.caches.machines.absorb(object),
+        Ok(Either::Right(_)) => {}
+        // It is gone, or another one has its name.
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+        Err(error) => return Err(api(format!("deleting Machine {name}"))(error)),
+    }
+    Ok(())
+}
+
+/// The instance is gone without our doing: nothing can be drained, so InfraMachine and Machine go at once.
+async fn vanished<S: ScaleGroup>(
+    context: &Context<S>,
+    machine: &DynamicObject,
+) -> Result<(), PassError> {
+    let namespace = machine.namespace().unwrap_or_default();
+    let id = contract::provider_id(machine).unwrap_or_default();
+    let deleted = machines(context, &namespace)
+        .delete(&machine.name_any(), &DeleteParams::default())
+        .await;
+    match deleted {
+        Ok(Either::Left(object)) => context.machines.absorb(object),
+        Ok(Either::Right(_)) => {}
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) => return Err(api(format!("deleting {}", machine.name_any()))(error)),
+    }
+    if let Some(owner) = machine_of(context, machine)
+        && !owner.is_deleting()
+    {
+        let note = format!(
+            "the instance {id} does not exist any more; it was terminated outside of this pool"
+        );
+        delete_machine(context, &owner, None, "InstanceGone", note).await?;
+    }
+    Ok(())
+}
+
+/// The instance is gone: the InfraMachine may go.
+pub(super) async fn release<S>(
+    context: &Context<S>,
+    machine: &DynamicObject,
+) -> Result<(), PassError> {
+    let finalizers: Vec<&String> = machine
+        .finalizers()
+        .iter()
+        .filter(|f| *f != MACHINE_FINALIZER)
+        .collect();
+    if finalizers.len() == machine.finalizers().len() {
+        return Ok(());
+    }
+    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": machine.resource_version()}});
+    let namespace = machine.namespace().unwrap_or_default();
+    let released = machines(context, &namespace)
+        .patch(
+            &machine.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await;
+    match released {
+        Ok(object) => {
+            context.machines.absorb(object);
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) => Err(api(format!("releasing {}", machine.name_any()))(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_derived_from_identity_and_fit() {
+        assert_eq!(
+            name_of("workers", "i-0123456789abcdef0"),
+            "workers-789abcdef0"
+        );
+        assert_eq!(name_of(&"p".repeat(253), "i-0123456789abcdef0").len(), 253);
+    }
+}

@@ -1,0 +1,270 @@
+//! The InfraMachinePool object itself: its finalizer, what must be there before instances are launched, its status.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Patch, PatchParams};
+use kube::core::DynamicObject;
+use kube::{Api, ResourceExt};
+use muster_api::conditions::{self, Said, Status};
+use muster_informers::Key;
+use serde_json::{Value, json};
+
+use super::{Context, POOL_FINALIZER, PassError, Seen, Stop, api, referring};
+use crate::scale_group::{Group, InstanceState, ScaleGroup};
+
+/// What keeps a pool from going on, as its Ready condition says it.
+pub(super) struct Blocked {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+fn blocked(reason: &'static str, message: String) -> Stop {
+    Stop::Waits(Blocked { reason, message })
+}
+
+pub(super) fn pools<S>(context: &Context<S>, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(context.client.clone(), namespace, &context.kinds.pool)
+}
+
+pub(super) async fn ensure_finalizer<S>(
+    context: &Context<S>,
+    seen: &Seen,
+) -> Result<(), PassError> {
+    if seen.object.finalizers().iter().any(|f| f == POOL_FINALIZER) {
+        return Ok(());
+    }
+    let mut finalizers = seen.object.finalizers().to_vec();
+    finalizers.push(POOL_FINALIZER.to_owned());
+    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": seen.object.resource_version()}});
+    let patched = pools(context, &seen.key.namespace)
+        .patch(
+            &seen.key.name,
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+        .map_err(api("adding the finalizer"))?;
+    context.pools.absorb(patched);
+    Ok(())
+}
+
+/// Checks that everything is there that instances need; returns the zones to launch in.
+pub(super) async fn may_begin<S: ScaleGroup>(
+    context: &Context<S>,
+    seen: &Seen,
+) -> Result<Vec<String>, Stop> {
+    let Seen {
+        key,
+        object,
+        pool,
+        cluster,
+    } = seen;
+    let others: Vec<String> = referring(context, key)
+        .iter()
+        .filter(|other| other.metadata.uid != pool.metadata.uid)
+        .map(|other| other.name_any())
+        .collect();
+    if !others.is_empty() {
+        tracing::debug!(pool = %key, ?others, "further MachinePools refer to this scale group and are ignored");
+    }
+    let status = cluster.status.as_ref();
+    let provisioned = status
+        .and_then(|status| status.initialization.as_ref())
+        .and_then(|done| done.infrastructure_provisioned)
+        .unwrap_or(false);
+    if !provisioned {
+        return Err(blocked(
+            "WaitingForClusterInfrastructure",
+            format!(
+                "waiting for the infrastructure of Cluster {} to be provisioned",
+                cluster.name_any()
+            ),
+        ));
+    }
+    if let Some(secret) = pool
+        .spec
+        .template
+        .spec
+        .bootstrap
+        .data_secret_name
+        .as_deref()
+        .filter(|n| !n.is_empty())
+    {
+        let cached = context
+            .caches
+            .secrets
+            .get(&Key::new(&key.namespace, secret))
+            .is_some();
+        if !cached && !exists(context, &key.namespace, secret).await? {
+            return Err(blocked(
+                "BootstrapSecretMissing",
+                format!(
+                    "Secret {}/{secret}, named by spec.template.spec.bootstrap.dataSecretName of MachinePool {}, does not exist; create it with the bootstrap data under the key \"value\"",
+                    key.namespace,
+                    pool.name_any()
+                ),
+            ));
+        }
+    } else {
+        return Err(blocked(
+            "WaitingForBootstrapData",
+            format!(
+                "waiting for bootstrap data of MachinePool {}",
+                pool.name_any()
+            ),
+        ));
+    }
+    let known: Vec<String> = status
+        .into_iter()
+        .flat_map(|s| &s.failure_domains)
+        .map(|d| d.name.clone())
+        .collect();
+    let own: Vec<String> = object.data["spec"]["zones"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|zone| zone.as_str().map(str::to_owned))
+        .collect();
+    let (zones, field) = if !own.is_empty() {
+        (
+            own,
+            format!("spec.zones of {} {}", context.kinds.pool.kind, key.name),
+        )
+    } else if !pool.spec.failure_domains.is_empty() {
+        let field = format!("spec.failureDomains of MachinePool {}", pool.name_any());
+        (pool.spec.failure_domains.clone(), field)
+    } else {
+        (known.clone(), String::new())
+    };
+    if let Some(unknown) = zones
+        .iter()
+        .find(|zone| !known.is_empty() && !known.contains(zone))
+    {
+        return Err(blocked(
+            "UnknownZone",
+            format!(
+                "{field} names the zone {unknown:?}, which Cluster {} does not have; it has: {}",
+                cluster.name_any(),
+                known.join(", ")
+            ),
+        ));
+    }
+    Ok(zones)
+}
+
+async fn exists<S>(context: &Context<S>, namespace: &str, secret: &str) -> Result<bool, PassError> {
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> =
+        Api::namespaced(context.client.clone(), namespace);
+    let found = secrets
+        .get_metadata_opt(secret)
+        .await
+        .map_err(api("looking for the bootstrap Secret"))?;
+    Ok(found.is_some())
+}
+
+fn condition_list(object: &DynamicObject) -> Vec<Condition> {
+    serde_json::from_value(object.data["status"]["conditions"].clone()).unwrap_or_default()
+}
+
+/// Says why the pool does not go on; what it has reached stays reached.
+pub(super) async fn not_ready<S>(
+    context: &Context<S>,
+    seen: &Seen,
+    why: &Blocked,
+) -> Result<(), PassError> {
+    let said = Said::new(conditions::types::READY, Status::False, why.reason).because(&why.message);
+    let now = context.clock.now();
+    let object = context
+        .pools
+        .get(&seen.key)
+        .unwrap_or_else(|| seen.object.clone());
+    write(context, &object, json!({}), said, now).await
+}
+
+pub(super) async fn write_status<S: ScaleGroup>(
+    context: &Context<S>,
+    seen: &Seen,
+    group: &Group,
+    individual: bool,
+) -> Result<(), PassError> {
+    let now = context.clock.now();
+    let mut ids: Vec<&str> = group
+        .instances
+        .iter()
+        .map(|i| i.provider_id.as_str())
+        .collect();
+    ids.sort_unstable();
+    let Some(mut object) = context.pools.get(&seen.key) else {
+        return Ok(());
+    };
+    let spec = json!({"providerIDList": ids});
+    let listed = &object.data["spec"]["providerIDList"];
+    if *listed != spec["providerIDList"] && !(ids.is_empty() && listed.is_null()) {
+        let patched = pools(context, &seen.key.namespace)
+            .patch(
+                &seen.key.name,
+                &PatchParams::default(),
+                &Patch::Merge(json!({"spec": spec})),
+            )
+            .await
+            .map_err(api("writing providerIDList"))?;
+        context.pools.absorb(patched.clone());
+        object = std::sync::Arc::new(patched);
+    }
+    let terminating = group
+        .instances
+        .iter()
+        .filter(|i| i.state == InstanceState::Terminating)
+        .count();
+    let mut status = json!({
+        "ready": true,
+        "initialization": {"provisioned": true},
+        "replicas": group.instances.len() - terminating,
+    });
+    if individual {
+        status["infrastructureMachineKind"] = context.cloud.machine_kind().into();
+    }
+    if object.data["spec"]["template"]["capacity"].is_object() {
+        status["capacity"] = object.data["spec"]["template"]["capacity"].clone();
+    }
+    let said = match &group.trouble {
+        None => Said::new(conditions::types::READY, Status::True, "Ready"),
+        Some(trouble) => {
+            Said::new(conditions::types::READY, Status::False, "CloudTrouble").because(trouble)
+        }
+    };
+    write(context, &object, status, said, now).await
+}
+
+async fn write<S>(
+    context: &Context<S>,
+    object: &DynamicObject,
+    status: Value,
+    said: Said,
+    now: Timestamp,
+) -> Result<(), PassError> {
+    let before = &object.data["status"];
+    let mut list = condition_list(object);
+    conditions::set(&mut list, said, object.metadata.generation, now);
+    let mut status = status;
+    status["conditions"] = json!(list);
+    let same = status
+        .as_object()
+        .into_iter()
+        .flatten()
+        .all(|(field, value)| before.get(field) == Some(value));
+    if same {
+        return Ok(());
+    }
+    let namespace = object.namespace().unwrap_or_default();
+    let patched = pools(context, &namespace)
+        .patch_status(
+            &object.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(json!({"status": status})),
+        )
+        .await
+        .map_err(api("writing the status"))?;
+    context.pools.absorb(patched);
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! The end of a pool: its Machines go, each drained unless the Cluster goes too; then what is left of the group.
+
+use either::Either;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::core::DynamicObject;
+use muster_api::{Machine, MachinePool};
+use muster_caches::in_namespace;
+use muster_informers::{Key, Requeue};
+use serde_json::json;
+
+use super::infra_machine::{delete_machine, machine_of, machines, release};
+use super::{Context, POLL, POOL_FINALIZER, PassError, api, cloud, infra_pool};
+use crate::scale_group::{InstanceState, ScaleGroup, Size};
+
+/// A pass on an InfraMachinePool that is being deleted.
+pub(super) async fn pass<S: ScaleGroup>(
+    context: &Context<S>,
+    key: &Key,
+    object: &DynamicObject,
+    owner: Option<&MachinePool>,
+) -> Result<Requeue, PassError> {
+    if !object
+        .finalizers()
+        .iter()
+        .any(|finalizer| finalizer == POOL_FINALIZER)
+    {
+        return Ok(Requeue::Never);
+    }
+    let left = match owner {
+        Some(pool) => remove_machines(context, key, pool).await?,
+        None => remove_infra_machines(context, key).await?,
+    };
+    if left > 0 {
+        return Ok(Requeue::After(POLL));
+    }
+    context
+        .cloud
+        .delete(key)
+        .await
+        .map_err(cloud("deleting the scale group"))?;
+    if context
+        .cloud
+        .describe(key)
+        .await
+        .map_err(cloud("describing the scale group"))?
+        .is_some()
+    {
+        return Ok(Requeue::After(POLL));
+    }
+    let finalizers: Vec<&String> = object
+        .finalizers()
+        .iter()
+        .filter(|f| *f != POOL_FINALIZER)
+        .collect();
+    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": object.resource_version()}});
+    let released = infra_pool::pools(context, &key.namespace)
+        .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+        .await;
+    match released {
+        Ok(object) => context.pools.absorb(object),
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) => return Err(api("releasing the pool")(error)),
+    }
+    Ok(Requeue::Never)
+}
+
+/// The pool or its Cluster is going but this object is not yet: nothing is launched any more, Machines go.
+pub(super) async fn empty<S: ScaleGroup>(
+    context: &Context<S>,
+    key: &Key,
+    pool: &MachinePool,
+) -> Result<Requeue, PassError> {
+    remove_machines(context, key, pool).await?;
+    Ok(Requeue::After(POLL))
+}
+
+/// Deletes the pool's Machines and terminates instances whose InfraMachine is going; returns how many InfraMachines and
+/// Machines are left.
+async fn remove_machines<S: ScaleGroup>(
+    context: &Context<S>,
+    key: &Key,
+    pool: &MachinePool,
+) -> Result<usize, PassError> {
+    // A size of nothing keeps the cloud from launching replacements, whatever order things go in.
+    let value = in_namespace(&key.namespace, &pool.name_any());
+    let all: Vec<std::sync::Arc<Machine>> = context
+        .caches
+        .machines
+        .by(context.caches.machines_by_pool, &value);
+    for machine in all.iter().filter(|machine| !machine.is_deleting()) {
+        let note = format!("MachinePool {} is being deleted", pool.name_any());
+        delete_machine(context, machine, None, "PoolDeleted", note).await?;
+    }
+    let left = remove_infra_machines(context, key).await?;
+    Ok(left + all.len())
+}
+
+async fn remove_infra_machines<S: ScaleGroup>(
+    context: &Context<S>,
+    key: &Key,
+) -> Result<usize, PassError> {
+    let existing = context
+        .machines
+        .by(context.machines_by_pool, &key.to_string());
+    let group = context
+        .cloud
+        .describe(key)
+        .await
+        .map_err(cloud("describing the scale group"))?
+        .unwrap_or_default();
+    for machine in &existing {
+        let id = muster_api::contract::provider_id(machine);
+        let instance = group
+            .instances
+            .iter()
+            .find(|i| Some(&i.provider_id) == id.as_ref());
+        let deleting = machine.metadata.deletion_timestamp.is_some();
+        match instance {
+            None if deleting => release(context, machine).await?,
+            Some(instance) if deleting && instance.state != InstanceState::Terminating => {
+                context
+                    .cloud
+                    .terminate(key, &instance.id, Size::Lower)
+                    .await
+                    .map_err(cloud(format!("terminating instance {}", instance.id)))?;
+            }
+            // One that has no Machine, or whose Machine is gone, has nobody else to delete it.
+            _ if !deleting && machine_of(context, machine).is_none() => {
+                let namespace = machine.namespace().unwrap_or_default();
+                let deleted = machines(context, &namespace)
+                    .delete(&machine.name_any(), &DeleteParams::default())
+                    .await;
+                match deleted {
+                    Ok(Either::Left(object)) => context.machines.absorb(object),
+                    Ok(Either::Right(_)) => {}
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    Err(error) => {
+                        return Err(api(format!("deleting {}", machine.name_any()))(error));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(existing.len())
+}

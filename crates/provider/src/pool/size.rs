@@ -1,0 +1,168 @@
+//! The size of the group: raised at once, lowered only by terminations of chosen Machines.
+
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use muster_api::policy::{ScaleDownOrder, ZoneBalance};
+use muster_api::reference::Conditioned;
+use muster_api::{Machine, MachinePool, conditions, names};
+use muster_caches::in_namespace;
+use muster_plan::pool::{Balance, Disruption, Member, Order, Pool, scale_down};
+use serde_json::json;
+
+use super::{Context, PassError, Seen, api, cloud, infra_machine, is_external};
+use crate::scale_group::{Group, InstanceState, ScaleGroup};
+
+/// How many instances are wanted: the pool's number, or the group's own where something else owns the size.
+pub(super) fn desired<S>(context: &Context<S>, seen: &Seen, group: &Group) -> u32 {
+    let pool = context
+        .caches
+        .pools
+        .get(&muster_informers::Key::of(&*seen.pool))
+        .unwrap_or_else(|| seen.pool.clone());
+    if is_external(&pool) {
+        group.size
+    } else {
+        pool.desired_replicas()
+    }
+}
+
+pub(super) async fn reconcile<S: ScaleGroup>(
+    context: &Context<S>,
+    seen: &Seen,
+    group: &Group,
+    size: u32,
+    individual: bool,
+) -> Result<(), PassError> {
+    if is_external(&seen.pool) {
+        return mirror(context, seen, group).await;
+    }
+    let desired = desired(context, seen, group);
+    let set = |to: u32| async move {
+        tracing::info!(pool = %seen.key, from = size, to, "size of the scale group set");
+        context
+            .cloud
+            .set_size(&seen.key, to)
+            .await
+            .map_err(cloud(format!("setting the size to {to}")))
+    };
+    if desired > size || !individual && desired != size {
+        return set(desired).await;
+    }
+    if desired == size {
+        return Ok(());
+    }
+    // What the cloud could not launch needs nobody to go.
+    let live = group
+        .instances
+        .iter()
+        .filter(|i| i.state != InstanceState::Terminating)
+        .count();
+    let live = u32::try_from(live).unwrap_or(u32::MAX);
+    if live < size {
+        set(desired.max(live)).await?;
+    }
+    choose(context, seen, desired).await
+}
+
+/// Deletes the Machines that are chosen to go.
+async fn choose<S: ScaleGroup>(
+    context: &Context<S>,
+    seen: &Seen,
+    desired: u32,
+) -> Result<(), PassError> {
+    let namespace = &seen.key.namespace;
+    let value = in_namespace(namespace, &seen.pool.name_any());
+    let machines = context
+        .caches
+        .machines
+        .by(context.caches.machines_by_pool, &value);
+    let policy = context
+        .caches
+        .policies
+        .by(context.caches.policies_by_pool, &value);
+    let rules = policy
+        .first()
+        .and_then(|policy| policy.spec.scale_down)
+        .unwrap_or_default();
+    let pool = Pool {
+        desired,
+        order: match rules.order {
+            ScaleDownOrder::LeastDisruption => Order::LeastDisruption,
+            ScaleDownOrder::Newest => Order::Newest,
+            ScaleDownOrder::Oldest => Order::Oldest,
+            ScaleDownOrder::Random => Order::Random,
+        },
+        balance: match rules.zone_balance {
+            ZoneBalance::Required => Balance::Required,
+            ZoneBalance::Preferred => Balance::Preferred,
+            ZoneBalance::Ignored => Balance::Ignored,
+        },
+    };
+    let members: Vec<Member> = machines.iter().map(|machine| member(machine)).collect();
+    let choice = scale_down(&pool, &members);
+    for (name, because) in choice.new_victims() {
+        let Some(machine) = machines.iter().find(|machine| machine.name_any() == name) else {
+            continue;
+        };
+        let note = format!(
+            "chosen to go since pool {} is to have {desired} machines and this one {}",
+            seen.pool.name_any(),
+            because.told()
+        );
+        infra_machine::delete_machine(context, machine, None, "ScaledDown", note).await?;
+    }
+    Ok(())
+}
+
+/// What the choice needs to know of a Machine.
+pub fn member(machine: &Machine) -> Member {
+    use conditions::types::{HEALTH_CHECK_SUCCEEDED, READY, UP_TO_DATE};
+    let says = |type_: &str, status: &str| {
+        machine
+            .condition_of(type_)
+            .is_some_and(|c| c.status == status)
+    };
+    let annotations = machine.annotations();
+    let hooked = annotations.keys().any(|key| {
+        key.starts_with(names::PRE_DRAIN_HOOK) || key.starts_with(names::PRE_TERMINATE_HOOK)
+    });
+    let status = machine.status.as_ref();
+    Member {
+        name: machine.name_any(),
+        created: machine
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        zone: status.and_then(|status| status.failure_domain.clone()),
+        leaving: machine.is_deleting(),
+        marked: annotations.contains_key(names::DELETE_MACHINE),
+        has_node: machine.node_name().is_some(),
+        failed: status.and_then(|s| s.phase) == Some(muster_api::machine::MachinePhase::Failed),
+        unhealthy: says(HEALTH_CHECK_SUCCEEDED, "False"),
+        ready: says(READY, "True"),
+        up_to_date: !says(UP_TO_DATE, "False"),
+        held: hooked || annotations.contains_key(names::SKIP_REMEDIATION),
+        disruption: Disruption::default(),
+    }
+}
+
+/// The pool's number follows a size that something else owns.
+async fn mirror<S>(context: &Context<S>, seen: &Seen, group: &Group) -> Result<(), PassError> {
+    if seen.pool.desired_replicas() == group.size {
+        return Ok(());
+    }
+    let pools: Api<MachinePool> = Api::namespaced(context.client.clone(), &seen.key.namespace);
+    let patch = json!({"spec": {"replicas": group.size}});
+    let patched = pools
+        .patch(
+            &seen.pool.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+        .map_err(api("mirroring the size of the scale group"))?;
+    context.caches.pools.absorb(patched);
+    Ok(())
+}

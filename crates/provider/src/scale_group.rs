@@ -1,0 +1,150 @@
+//! The trait that a provider implements, over the cloud's own group of instances.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use kube::core::DynamicObject;
+use muster_api::reference::MachineAddress;
+use muster_informers::Key;
+use tokio::sync::mpsc;
+
+/// What a group is wanted to be.
+#[derive(Clone, Debug)]
+pub struct GroupSpec {
+    /// The InfraMachinePool, which identifies the group.
+    pub pool: Key,
+    /// The Cluster it belongs to.
+    pub cluster: Key,
+    /// The InfraMachinePool as it is, for what only the provider knows of.
+    pub object: DynamicObject,
+    /// Kubernetes version of new instances.
+    pub version: Option<String>,
+    /// Zones to spread over.
+    pub zones: Vec<String>,
+}
+
+/// What a group was observed to be.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    /// How many instances it keeps. Terminations that lower it are counted already.
+    pub size: u32,
+    /// Its instances, those that are being terminated included.
+    pub instances: Vec<Instance>,
+    /// What the cloud refuses at present, in words, such as a zone without capacity.
+    pub trouble: Option<String>,
+}
+
+/// One instance of a group.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    /// The cloud's name of it.
+    pub id: String,
+    /// The same as its Node's `spec.providerID`.
+    pub provider_id: String,
+    /// The zone it is in.
+    pub zone: String,
+    /// Where it stands.
+    pub state: InstanceState,
+    /// Whether it was launched from the group's current template.
+    pub up_to_date: bool,
+    /// Its addresses.
+    pub addresses: Vec<MachineAddress>,
+    /// Whether the cloud may take it back at any time.
+    pub interruptible: bool,
+    /// When the cloud takes it back, once it has announced that.
+    pub notice: Option<Timestamp>,
+}
+
+/// Where an instance stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceState {
+    /// It was launched and is not running yet.
+    Pending,
+    /// It runs.
+    Running,
+    /// It is being terminated.
+    Terminating,
+}
+
+impl InstanceState {
+    /// As statuses show it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Terminating => "Terminating",
+        }
+    }
+}
+
+/// What a termination does to the size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// The size stays, so the cloud launches another instance.
+    Keep,
+    /// The size goes down by one, in the same act.
+    Lower,
+}
+
+/// Why the cloud did not do what was asked; each variant implies what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// It is not there. For a deletion this is success.
+    #[error("{what} does not exist")]
+    NotFound {
+        /// What was asked for.
+        what: String,
+    },
+    /// Too much was asked of the cloud; ask again after this time.
+    #[error("the cloud throttles requests")]
+    Throttled {
+        /// When to ask again.
+        after: Duration,
+    },
+    /// What was asked for is not allowed or not possible; wait for somebody to change it.
+    #[error("{why}")]
+    Denied {
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// Anything else; ask again with back-off.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+/// A cloud's groups of instances. Every call may be repeated, and must then do no more than once.
+pub trait ScaleGroup: Send + Sync + 'static {
+    /// Kind of the InfraMachines that this provider has, one per instance.
+    fn machine_kind(&self) -> &'static str;
+
+    /// Whether single instances of this pool can be terminated; where not, only the size can be set.
+    fn individual_deletion(&self, pool: &DynamicObject) -> bool;
+
+    /// Makes the group, at size 0, or brings its template up to date.
+    fn ensure<'a>(&'a self, spec: &'a GroupSpec) -> BoxFuture<'a, Result<(), ProviderError>>;
+
+    /// What the group is; nothing when it does not exist.
+    fn describe<'a>(&'a self, pool: &'a Key)
+    -> BoxFuture<'a, Result<Option<Group>, ProviderError>>;
+
+    /// Sets the size.
+    fn set_size<'a>(&'a self, pool: &'a Key, size: u32)
+    -> BoxFuture<'a, Result<(), ProviderError>>;
+
+    /// Terminates one instance. One that is terminating or gone already is left as it is, the size included.
+    fn terminate<'a>(
+        &'a self,
+        pool: &'a Key,
+        instance: &'a str,
+        size: Size,
+    ) -> BoxFuture<'a, Result<(), ProviderError>>;
+
+    /// Deletes the group; instances that are left in it are terminated.
+    fn delete<'a>(&'a self, pool: &'a Key) -> BoxFuture<'a, Result<(), ProviderError>>;
+
+    /// The pools whose groups change from now on. A provider without such news lets them be polled.
+    fn news(&self) -> Option<mpsc::UnboundedReceiver<Key>> {
+        None
+    }
+}
