@@ -14,7 +14,14 @@ type Column = (&'static str, &'static str, &'static str, bool);
 const PAUSED: &str = ".status.conditions[?(@.type==\"Paused\")].status";
 const AGE: Column = ("Age", "date", ".metadata.creationTimestamp", false);
 
+// The first and the last are of `spec.topology`, which Muster leaves out; they stay, so that rows read as elsewhere.
 const CLUSTER: &[Column] = &[
+    (
+        "ClusterClass",
+        "string",
+        ".spec.topology.classRef.name",
+        false,
+    ),
     (
         "Available",
         "string",
@@ -74,6 +81,7 @@ const CLUSTER: &[Column] = &[
     ("Paused", "string", PAUSED, true),
     ("Phase", "string", ".status.phase", false),
     AGE,
+    ("Version", "string", ".spec.topology.version", false),
 ];
 
 const MACHINE: &[Column] = &[
@@ -192,7 +200,7 @@ pub fn all() -> Vec<Value> {
         definition::<Machine>(MACHINE),
         definition::<MachinePool>(POOL),
         definition::<MachineHealthCheck>(HEALTH_CHECK),
-        definition::<MachineDrainRule>(DRAIN_RULE),
+        with_required_metadata(definition::<MachineDrainRule>(DRAIN_RULE)),
         definition::<MachinePoolPolicy>(POLICY),
         definition::<SimCluster>(SIM_CLUSTER),
         definition::<SimMachinePool>(SIM_POOL),
@@ -228,7 +236,28 @@ fn definition<K: CustomResourceExt>(columns: &[Column]) -> Value {
         .collect();
     for version in crd["spec"]["versions"].as_array_mut().into_iter().flatten() {
         version["additionalPrinterColumns"] = columns.clone().into();
-        tidy(&mut version["schema"]["openAPIV3Schema"]);
+        let schema = &mut version["schema"]["openAPIV3Schema"];
+        tidy(schema);
+        add_object_fields(schema);
+    }
+    crd
+}
+
+/// The fields that every object has, which the derive leaves out.
+fn add_object_fields(schema: &mut Value) {
+    let fields = &mut schema["properties"];
+    fields["apiVersion"] =
+        json!({"type": "string", "description": "Group and version of this form of the object."});
+    fields["kind"] = json!({"type": "string", "description": "Kind of the object."});
+    fields["metadata"] = json!({"type": "object"});
+}
+
+/// Makes `metadata` a required field, as Cluster API has it for some kinds.
+fn with_required_metadata(mut crd: Value) -> Value {
+    for version in crd["spec"]["versions"].as_array_mut().into_iter().flatten() {
+        if let Value::Array(required) = &mut version["schema"]["openAPIV3Schema"]["required"] {
+            required.insert(0, "metadata".into());
+        }
     }
     crd
 }

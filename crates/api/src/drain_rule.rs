@@ -66,11 +66,11 @@ pub enum DrainBehavior {
 #[schemars(inline, extend("minProperties" = 1))]
 pub struct DrainRuleMachines {
     /// Labels of the Machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub selector: Option<LabelSelector>,
     /// Labels of its Cluster.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub cluster_selector: Option<LabelSelector>,
 }
@@ -81,11 +81,11 @@ pub struct DrainRuleMachines {
 #[schemars(inline, extend("minProperties" = 1))]
 pub struct DrainRulePods {
     /// Labels of the Pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub selector: Option<LabelSelector>,
     /// Labels of its namespace.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub namespace_selector: Option<LabelSelector>,
 }

@@ -126,7 +126,7 @@ pub struct Remediation {
 #[schemars(inline, extend("minProperties" = 1))]
 pub struct RemediationTrigger {
     /// When at most so many are unhealthy; a number, or a percentage of the targets rounded down. Absent means 100%.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_string")]
     pub unhealthy_less_than_or_equal_to: Option<IntOrString>,
     /// When the number of unhealthy ones is in this range, such as `[3-5]`; wins over the other.

@@ -161,7 +161,7 @@ pub struct MachineStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_ref: Option<MachineNodeReference>,
     /// What the Node says of itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "node_info")]
     pub node_info: Option<NodeSystemInfo>,
     /// When the phase last changed.

@@ -115,11 +115,11 @@ pub struct RolloutPolicy {
     #[schemars(extend("default" = "OnDelete"))]
     pub type_: RolloutType,
     /// How many machines more than the size there may be; a number, or a percentage rounded up. Default 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::health_check::int_or_string")]
     pub max_surge: Option<IntOrString>,
     /// How many machines fewer than the size may be available; a number, or a percentage rounded down. Default 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::health_check::int_or_string")]
     pub max_unavailable: Option<IntOrString>,
 }
@@ -141,7 +141,7 @@ pub enum RolloutType {
 #[schemars(inline)]
 pub struct DisruptionPolicy {
     /// A number, or a percentage of the size.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::health_check::int_or_string")]
     pub max_unavailable: Option<IntOrString>,
 }

@@ -118,6 +118,7 @@ pub struct DeprecatedCondition {
     #[schemars(length(max = 32))]
     pub severity: Option<String>,
     /// When the status last changed.
+    #[schemars(required)]
     pub last_transition_time: Option<Time>,
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
