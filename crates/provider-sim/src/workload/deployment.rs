@@ -1,0 +1,170 @@
+//! Deployments: one ReplicaSet per template, the newest raised while the others go down.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Resource, ResourceExt};
+use muster_informers::{Key, Requeue};
+use serde_json::json;
+
+use super::{WorkError, Workload, is_deleting, moved_on, wanted_of_deployment, wanted_of_set};
+
+const HASH: &str = "pod-template-hash";
+
+/// A short hash of the template, the same whenever it is computed.
+fn hash(deployment: &Deployment) -> String {
+    let text = json!(deployment.spec.as_ref().map(|spec| &spec.template)).to_string();
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{:010x}", hash & 0xff_ffff_ffff)
+}
+
+pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, WorkError> {
+    let Some(deployment) = workload.deployments.get(key) else {
+        return Ok(Requeue::Never);
+    };
+    if is_deleting(&*deployment) {
+        return Ok(Requeue::Never);
+    }
+    let sets = workload.replica_sets.by(
+        workload.replica_sets_by_owner,
+        &deployment.uid().unwrap_or_default(),
+    );
+    let wanted = wanted_of_deployment(&deployment);
+    let name = format!("{}-{}", deployment.name_any(), hash(&deployment));
+    let api: Api<ReplicaSet> = Api::namespaced(workload.client.clone(), &key.namespace);
+    let current = sets.iter().find(|set| set.name_any() == name);
+    match current {
+        None => create(workload, &deployment, &name, wanted).await?,
+        Some(set) if wanted_of_set(set) != wanted => scale(workload, &api, set, wanted).await?,
+        Some(set) => {
+            // The others go once the new one stands.
+            let stands = set
+                .status
+                .as_ref()
+                .and_then(|s| s.available_replicas)
+                .unwrap_or(0)
+                >= wanted;
+            for old in sets
+                .iter()
+                .filter(|old| old.name_any() != name && wanted_of_set(old) != 0)
+            {
+                if stands {
+                    scale(workload, &api, old, 0).await?;
+                }
+            }
+        }
+    }
+    write_status(workload, &deployment, &sets, &name).await
+}
+
+async fn create(
+    workload: &Workload,
+    deployment: &Deployment,
+    name: &str,
+    replicas: i32,
+) -> Result<(), WorkError> {
+    let mut template = json!(deployment.spec.as_ref().map(|spec| &spec.template));
+    let mut selector = json!(deployment.spec.as_ref().map(|spec| &spec.selector));
+    template["metadata"]["labels"][HASH] = hash(deployment).into();
+    selector["matchLabels"][HASH] = hash(deployment).into();
+    let set: ReplicaSet = serde_json::from_value(json!({
+        "metadata": {
+            "name": name,
+            "labels": template["metadata"]["labels"],
+            "ownerReferences": [deployment.controller_owner_ref(&())],
+        },
+        "spec": {"replicas": replicas, "selector": selector, "template": template},
+    }))
+    .expect("a ReplicaSet of this form deserializes");
+    let api: Api<ReplicaSet> = Api::namespaced(
+        workload.client.clone(),
+        &deployment.namespace().unwrap_or_default(),
+    );
+    match api.create(&PostParams::default(), &set).await {
+        Ok(created) => workload.replica_sets.absorb(created),
+        Err(error) if moved_on(&error) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+async fn scale(
+    workload: &Workload,
+    api: &Api<ReplicaSet>,
+    set: &ReplicaSet,
+    replicas: i32,
+) -> Result<(), WorkError> {
+    let patch = json!({"spec": {"replicas": replicas}});
+    match api
+        .patch(
+            &set.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Ok(written) => workload.replica_sets.absorb(written),
+        Err(error) if moved_on(&error) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+async fn write_status(
+    workload: &Workload,
+    deployment: &Deployment,
+    sets: &[Arc<ReplicaSet>],
+    current: &str,
+) -> Result<Requeue, WorkError> {
+    let sum = |of: fn(&ReplicaSet) -> i32| sets.iter().map(|set| of(set)).sum::<i32>();
+    let replicas = sum(|set| set.status.as_ref().map_or(0, |s| s.replicas));
+    let ready = sum(|set| {
+        set.status
+            .as_ref()
+            .and_then(|s| s.ready_replicas)
+            .unwrap_or(0)
+    });
+    let updated: i32 = sets
+        .iter()
+        .filter(|set| set.name_any() == current)
+        .map(|set| set.status.as_ref().map_or(0, |s| s.replicas))
+        .sum();
+    let wanted = json!({
+        "replicas": replicas,
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "updatedReplicas": updated,
+        "unavailableReplicas": (wanted_of_deployment(deployment) - ready).max(0),
+        "observedGeneration": deployment.metadata.generation,
+    });
+    let now = json!(deployment.status);
+    let same = wanted
+        .as_object()
+        .into_iter()
+        .flatten()
+        .all(|(field, value)| now.get(field).unwrap_or(&json!(0)) == value);
+    if same {
+        return Ok(Requeue::Never);
+    }
+    let api: Api<Deployment> = Api::namespaced(
+        workload.client.clone(),
+        &deployment.namespace().unwrap_or_default(),
+    );
+    let patch = json!({"status": wanted});
+    match api
+        .patch_status(
+            &deployment.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Ok(written) => workload.deployments.absorb(written),
+        Err(error) if moved_on(&error) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(Requeue::Never)
+}

@@ -1,0 +1,337 @@
+//! Workload clusters: what runs in them besides the API.
+//!
+//! One [`Workload`] per logical cluster holds the caches and a queue of [`Work`]; events become keys, and each key is
+//! handled in the file of its name. [`Agents`] are the machines' side: kubelets that register Nodes and answer.
+
+mod agents;
+mod budget;
+mod daemon_set;
+mod deployment;
+mod kubelet;
+mod replica_set;
+mod scheduler;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::{Api, Client, Resource, ResourceExt};
+use muster_clock::Clock;
+use muster_informers::{Change, Index, Informer, Key, Options, Queue};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use agents::Agents;
+
+/// Something in a workload cluster to look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Work {
+    Deployment(Key),
+    ReplicaSet(Key),
+    DaemonSet(Key),
+    Budget(Key),
+    Pod(Key),
+    Schedule,
+}
+
+/// Why a piece of work failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WorkError(#[from] kube::Error);
+
+/// The caches and controllers of one workload cluster.
+pub(crate) struct Workload {
+    client: Client,
+    clock: Clock,
+    nodes: Informer<Node>,
+    pods: Informer<Pod>,
+    pods_by_node: Index,
+    pods_by_owner: Index,
+    pods_by_namespace: Index,
+    pods_unbound: Index,
+    deployments: Informer<Deployment>,
+    replica_sets: Informer<ReplicaSet>,
+    replica_sets_by_owner: Index,
+    daemon_sets: Informer<DaemonSet>,
+    budgets: Informer<PodDisruptionBudget>,
+    budgets_by_namespace: Index,
+    queue: Queue<Work>,
+    /// Nodes whose kubelet answers.
+    alive: Mutex<HashMap<String, bool>>,
+    /// When something with a Pod began: to start, or to stop.
+    began: Mutex<HashMap<String, Instant>>,
+}
+
+/// The UID of an object's controlling owner.
+fn controller_uid(object: &impl Resource) -> Vec<String> {
+    object
+        .owner_references()
+        .iter()
+        .filter(|owner| owner.controller == Some(true))
+        .map(|owner| owner.uid.clone())
+        .collect()
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec
+        .as_ref()?
+        .node_name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+/// How many Pods a Deployment wants.
+fn wanted_of_deployment(deployment: &Deployment) -> i32 {
+    deployment
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1)
+}
+
+/// How many Pods a ReplicaSet wants.
+fn wanted_of_set(set: &ReplicaSet) -> i32 {
+    set.spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1)
+}
+
+fn is_finished(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+fn is_deleting(object: &impl Resource) -> bool {
+    object.meta().deletion_timestamp.is_some()
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    !is_deleting(pod)
+        && pod
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten())
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn is_node_ready(node: &Node) -> bool {
+    node.status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+impl Workload {
+    /// Starts the controllers of a cluster.
+    pub(crate) fn start(client: Client, clock: Clock, stop: CancellationToken) -> Arc<Self> {
+        let mut pods = Informer::builder(Api::<Pod>::all(client.clone()));
+        let pods_by_node = pods.index(|pod| node_of(pod).map(str::to_owned).into_iter().collect());
+        let pods_by_owner = pods.index(controller_uid);
+        let pods_by_namespace = pods.index(|pod| pod.namespace().into_iter().collect());
+        let pods_unbound = pods.index(|pod| {
+            let waits = node_of(pod).is_none() && !is_deleting(pod) && !is_finished(pod);
+            waits.then(String::new).into_iter().collect()
+        });
+        let mut replica_sets = Informer::builder(Api::<ReplicaSet>::all(client.clone()));
+        let replica_sets_by_owner = replica_sets.index(controller_uid);
+        let mut budgets = Informer::builder(Api::<PodDisruptionBudget>::all(client.clone()));
+        let budgets_by_namespace = budgets.index(|budget| budget.namespace().into_iter().collect());
+        let workload = Arc::new(Self {
+            clock,
+            nodes: Informer::builder(Api::<Node>::all(client.clone())).start(),
+            pods: pods.start(),
+            pods_by_node,
+            pods_by_owner,
+            pods_by_namespace,
+            pods_unbound,
+            deployments: Informer::builder(Api::<Deployment>::all(client.clone())).start(),
+            replica_sets: replica_sets.start(),
+            replica_sets_by_owner,
+            daemon_sets: Informer::builder(Api::<DaemonSet>::all(client.clone())).start(),
+            budgets: budgets.start(),
+            budgets_by_namespace,
+            queue: Queue::default(),
+            alive: Mutex::default(),
+            began: Mutex::default(),
+            client,
+        });
+        tokio::spawn(Arc::clone(&workload).run(stop));
+        workload
+    }
+
+    async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let ready = async {
+            self.nodes.synced().await.is_ok()
+                && self.pods.synced().await.is_ok()
+                && self.deployments.synced().await.is_ok()
+                && self.replica_sets.synced().await.is_ok()
+                && self.daemon_sets.synced().await.is_ok()
+                && self.budgets.synced().await.is_ok()
+        };
+        tokio::select! {
+            ready = ready => if !ready { return },
+            () = stop.cancelled() => return,
+        }
+        let feed = tokio::spawn(Arc::clone(&self).feed());
+        let ticks = tokio::spawn(Arc::clone(&self).heartbeats());
+        let options = Options {
+            concurrency: 32,
+            ..Options::new("sim-workload")
+        };
+        let worker = Arc::clone(&self);
+        self.queue
+            .run(options, stop, move |work| {
+                let workload = Arc::clone(&worker);
+                async move {
+                    match work {
+                        Work::Deployment(key) => deployment::pass(&workload, &key).await,
+                        Work::ReplicaSet(key) => replica_set::pass(&workload, &key).await,
+                        Work::DaemonSet(key) => daemon_set::pass(&workload, &key).await,
+                        Work::Budget(key) => budget::pass(&workload, &key).await,
+                        Work::Pod(key) => kubelet::pass(&workload, &key).await,
+                        Work::Schedule => scheduler::pass(&workload).await,
+                    }
+                }
+            })
+            .await;
+        feed.abort();
+        ticks.abort();
+    }
+
+    /// Turns changes into work.
+    async fn feed(self: Arc<Self>) {
+        let mut pods = self.pods.subscribe();
+        let mut nodes = self.nodes.subscribe();
+        let mut deployments = self.deployments.subscribe();
+        let mut sets = self.replica_sets.subscribe();
+        let mut daemons = self.daemon_sets.subscribe();
+        let mut budgets = self.budgets.subscribe();
+        let q = &self.queue;
+        loop {
+            tokio::select! {
+                Some(change) = pods.recv() => self.pod_changed(&change),
+                Some(change) = nodes.recv() => self.node_changed(&change),
+                Some(change) = deployments.recv() => keys(&change).for_each(|key| q.add(Work::Deployment(key))),
+                Some(change) = sets.recv() => {
+                    keys(&change).for_each(|key| q.add(Work::ReplicaSet(key)));
+                    owners(&change, "Deployment").for_each(|key| q.add(Work::Deployment(key)));
+                }
+                Some(change) = daemons.recv() => keys(&change).for_each(|key| q.add(Work::DaemonSet(key))),
+                Some(change) = budgets.recv() => keys(&change).for_each(|key| q.add(Work::Budget(key))),
+                else => return,
+            }
+        }
+    }
+
+    fn pod_changed(&self, change: &Change<Pod>) {
+        let q = &self.queue;
+        keys(change).for_each(|key| q.add(Work::Pod(key)));
+        owners(change, "ReplicaSet").for_each(|key| q.add(Work::ReplicaSet(key)));
+        owners(change, "DaemonSet").for_each(|key| q.add(Work::DaemonSet(key)));
+        // A Pod that waits for a place, or one that leaves a place free.
+        let frees = change.new.as_ref().is_none_or(|pod| is_finished(pod));
+        let waits = change
+            .new
+            .as_ref()
+            .is_some_and(|pod| node_of(pod).is_none() && !is_deleting(&**pod));
+        if waits || frees && self.pods.count(self.pods_unbound, "") > 0 {
+            q.add(Work::Schedule);
+        }
+        if let Some(pod) = change.either().last() {
+            let namespace = pod.namespace().unwrap_or_default();
+            for budget in self.budgets.by(self.budgets_by_namespace, &namespace) {
+                q.add(Work::Budget(Key::of(&*budget)));
+            }
+        }
+        if change.new.is_none()
+            && let Some(uid) = change.old.as_ref().and_then(|pod| pod.uid())
+        {
+            self.began
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&uid);
+        }
+    }
+
+    fn node_changed(&self, change: &Change<Node>) {
+        if self.pods.count(self.pods_unbound, "") > 0 {
+            self.queue.add(Work::Schedule);
+        }
+        for set in self.daemon_sets.walk_all() {
+            self.queue.add(Work::DaemonSet(Key::of(&*set)));
+        }
+        let back = matches!((&change.old, &change.new), (Some(old), Some(new)) if is_node_ready(old) != is_node_ready(new));
+        if let Some(node) = change.either().last()
+            && (change.new.is_none() || back)
+        {
+            self.look_at_pods_of(&node.name_any());
+        }
+    }
+
+    fn look_at_pods_of(&self, node: &str) {
+        for pod in self.pods.by(self.pods_by_node, node) {
+            self.queue.add(Work::Pod(Key::of(&*pod)));
+        }
+    }
+
+    fn is_alive(&self, node: &str) -> bool {
+        let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        alive.get(node).copied().unwrap_or(false)
+    }
+
+    /// How long ago something with this Pod was first waited for.
+    fn since(&self, uid: &str) -> Duration {
+        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
+        began
+            .entry(uid.to_owned())
+            .or_insert_with(Instant::now)
+            .elapsed()
+    }
+
+    fn is_over(&self, uid: &str) {
+        self.began
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(uid);
+    }
+}
+
+fn keys<K: Resource>(change: &Change<K>) -> impl Iterator<Item = Key> + use<K> {
+    change
+        .either()
+        .last()
+        .map(|object| Key::of(&**object))
+        .into_iter()
+}
+
+fn owners<K: Resource>(change: &Change<K>, kind: &str) -> impl Iterator<Item = Key> {
+    let object = change.either().last();
+    let owner = object.and_then(|object| {
+        object
+            .owner_references()
+            .iter()
+            .find(|owner| owner.controller == Some(true) && owner.kind == kind)
+            .map(|owner| {
+                Key::new(
+                    object.meta().namespace.clone().unwrap_or_default(),
+                    &owner.name,
+                )
+            })
+    });
+    owner.into_iter()
+}
+
+/// Whether a failed write only says that the object moved on meanwhile; the cache brings what it is now.
+fn moved_on(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_not_found() || status.is_conflict() || status.is_already_exists())
+}
