@@ -1,0 +1,309 @@
+//! Machines: bound to their InfraMachine and their Node while they live, taken apart in order when they go.
+
+mod deletion;
+mod drain;
+mod node_sync;
+mod status;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::core::DynamicObject;
+use kube::{Api, Resource, ResourceExt};
+use muster_api::machine::MachineNodeReference;
+use muster_api::{Cluster, Machine, contract, names};
+use muster_caches::in_namespace;
+use muster_informers::{Key, Options, Requeue};
+use muster_plan::drain::{PodName, Refusal};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::own;
+use crate::objects::{Found, owner_key};
+use crate::workload::Workload;
+use crate::{Context, PassError, api};
+
+/// The Machine of an InfraMachine: its owner, else the one of its name.
+fn key_of(object: &DynamicObject) -> Option<Key> {
+    owner_key(object, "Machine").or_else(|| {
+        Some(Key::new(
+            object.namespace().unwrap_or_default(),
+            object.name_any(),
+        ))
+    })
+}
+
+/// Evictions that were refused, with the time of the first refusal, by Machine.
+#[derive(Default)]
+pub(crate) struct Refusals(Mutex<HashMap<Key, BTreeMap<PodName, (Refusal, Timestamp)>>>);
+
+impl Refusals {
+    fn of(&self, key: &Key) -> BTreeMap<PodName, (Refusal, Timestamp)> {
+        let map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        map.get(key).cloned().unwrap_or_default()
+    }
+
+    fn set(&self, key: &Key, refusals: BTreeMap<PodName, (Refusal, Timestamp)>) {
+        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if refusals.is_empty() {
+            map.remove(key);
+        } else {
+            map.insert(key.clone(), refusals);
+        }
+    }
+}
+
+pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
+    tokio::select! {
+        synced = context.caches.synced() => if synced.is_err() { return },
+        () = stop.cancelled() => return,
+    }
+    let feeder = Arc::clone(&context);
+    let feed = tokio::spawn(async move {
+        let mut machines = feeder.caches.machines.subscribe();
+        let mut clusters = feeder.caches.clusters.subscribe();
+        let q = &feeder.machines;
+        loop {
+            tokio::select! {
+                Some(change) = machines.recv() => change.either().for_each(|machine| q.add(Key::of(&**machine))),
+                Some(change) = clusters.recv() => {
+                    // Pause, deletion and the first connection matter; the counters of the status do not.
+                    let mark = |c: &Cluster| (c.spec.paused, c.metadata.deletion_timestamp.clone(), c.status.as_ref().and_then(|s| s.initialization));
+                    let changed = match (&change.old, &change.new) {
+                        (Some(old), Some(new)) => mark(old) != mark(new),
+                        _ => true,
+                    };
+                    for cluster in change.either().filter(|_| changed) {
+                        let value = in_namespace(&cluster.namespace().unwrap_or_default(), &cluster.name_any());
+                        let machines = feeder.caches.machines.by(feeder.caches.machines_by_cluster, &value);
+                        machines.iter().for_each(|machine| q.add(Key::of(&**machine)));
+                    }
+                }
+                else => return,
+            }
+        }
+    });
+    let options = Options {
+        concurrency: 32,
+        ..Options::new("machine")
+    };
+    let queue = context.machines.clone();
+    let refusals = Arc::new(Refusals::default());
+    queue
+        .run(options, stop, move |key| {
+            let (context, refusals) = (Arc::clone(&context), Arc::clone(&refusals));
+            async move { pass(&context, &refusals, &key).await }
+        })
+        .await;
+    feed.abort();
+}
+
+/// What is known of a Machine's surroundings.
+pub(crate) struct Seen {
+    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub(crate) infrastructure: Infrastructure,
+    pub(crate) workload: Option<Arc<Workload>>,
+    pub(crate) node: NodeSeen,
+}
+
+/// What was seen of the InfraMachine.
+pub(crate) enum Infrastructure {
+    Here(Arc<DynamicObject>),
+    Missing,
+    Unusable(String),
+}
+
+/// What was seen of the Node.
+pub(crate) enum NodeSeen {
+    Here(Arc<Node>),
+    /// Its instance has none yet, or none any more.
+    Missing,
+    /// Several Nodes claim the instance.
+    Several(Vec<String>),
+    /// The workload cluster cannot be asked.
+    Unreachable,
+}
+
+async fn observe(context: &Context, machine: &Machine) -> Seen {
+    let namespace = machine.namespace().unwrap_or_default();
+    let cluster_key = Key::new(&namespace, &machine.spec.cluster_name);
+    let found = context
+        .objects
+        .get(
+            &namespace,
+            &machine.spec.infrastructure_ref,
+            &context.machines,
+            key_of,
+        )
+        .await;
+    let infrastructure = match found {
+        Found::Here(object) => Infrastructure::Here(object),
+        Found::Missing => Infrastructure::Missing,
+        Found::Unusable(why) => Infrastructure::Unusable(why),
+    };
+    let workload = context.workloads.get(&cluster_key);
+    let id = machine
+        .spec
+        .provider_id
+        .clone()
+        .or_else(|| match &infrastructure {
+            Infrastructure::Here(object) => contract::provider_id(object),
+            _ => None,
+        });
+    let node = match (&workload, id) {
+        (None, _) => NodeSeen::Unreachable,
+        (Some(workload), id) => {
+            let nodes = id.map(|id| workload.nodes_of(&id)).unwrap_or_default();
+            match nodes.as_slice() {
+                [node] => NodeSeen::Here(Arc::clone(node)),
+                [] => NodeSeen::Missing,
+                several => {
+                    // The one that is bound keeps the binding; a second claim never takes it.
+                    let bound = several
+                        .iter()
+                        .find(|node| machine.node_name() == Some(&node.name_any()));
+                    match bound {
+                        Some(node) => NodeSeen::Here(Arc::clone(node)),
+                        None => {
+                            NodeSeen::Several(several.iter().map(|node| node.name_any()).collect())
+                        }
+                    }
+                }
+            }
+        }
+    };
+    Seen {
+        cluster: context.caches.clusters.get(&cluster_key),
+        infrastructure,
+        workload,
+        node,
+    }
+}
+
+async fn pass(context: &Context, refusals: &Refusals, key: &Key) -> Result<Requeue, PassError> {
+    let Some(machine) = context.caches.machines.get(key) else {
+        refusals.set(key, BTreeMap::new());
+        return Ok(Requeue::Never);
+    };
+    if machine.labels().contains_key(names::CONTROL_PLANE)
+        || context
+            .caches
+            .is_paused(&*machine, &machine.spec.cluster_name)
+    {
+        return Ok(Requeue::Never);
+    }
+    let seen = observe(context, &machine).await;
+    if machine.is_deleting() {
+        return deletion::pass(context, refusals, &machine, &seen).await;
+    }
+    if seen.cluster.is_none() {
+        return Ok(Requeue::Never);
+    }
+    let mut next = (*machine).clone();
+    if let Infrastructure::Here(object) = &seen.infrastructure {
+        bind_infrastructure(context, &mut next, object).await?;
+    }
+    if let (NodeSeen::Here(node), Some(workload)) = (&seen.node, &seen.workload) {
+        bind_node(&mut next, node);
+        sync_node(&next, node, workload, &seen).await?;
+    }
+    let requeue = status::write(context, &machine, next, &seen).await?;
+    Ok(requeue)
+}
+
+/// Owner and label on the InfraMachine; its facts on the Machine.
+async fn bind_infrastructure(
+    context: &Context,
+    machine: &mut Machine,
+    object: &DynamicObject,
+) -> Result<(), PassError> {
+    let namespace = machine.namespace().unwrap_or_default();
+    let reference = machine.spec.infrastructure_ref.clone();
+    if object.metadata.deletion_timestamp.is_none() {
+        let owner = machine.controller_owner_ref(&()).unwrap_or_default();
+        own(
+            context,
+            &namespace,
+            &reference,
+            object,
+            owner,
+            &machine.spec.cluster_name,
+        )
+        .await?;
+    }
+    if !contract::is_provisioned(object) {
+        return Ok(());
+    }
+    let id = contract::provider_id(object);
+    if id.is_some() && id != machine.spec.provider_id {
+        let machines: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
+        let patch = json!({"spec": {"providerID": id}});
+        let patched = machines
+            .patch(
+                &machine.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(patch),
+            )
+            .await
+            .map_err(api("writing the providerID"))?;
+        machine.spec = patched.spec.clone();
+        machine.metadata = patched.metadata.clone();
+        context.caches.machines.absorb(patched);
+    }
+    let status = machine.status.get_or_insert_default();
+    status
+        .initialization
+        .get_or_insert_default()
+        .infrastructure_provisioned = Some(true);
+    status.addresses = contract::addresses(object);
+    status.failure_domain = contract::failure_domain(object);
+    Ok(())
+}
+
+fn bind_node(machine: &mut Machine, node: &Node) {
+    let status = machine.status.get_or_insert_default();
+    status.node_ref = Some(MachineNodeReference {
+        name: node.name_any(),
+    });
+    status.node_info = node
+        .status
+        .as_ref()
+        .and_then(|status| status.node_info.clone());
+}
+
+async fn sync_node(
+    machine: &Machine,
+    node: &Node,
+    workload: &Workload,
+    seen: &Seen,
+) -> Result<(), PassError> {
+    let interruptible = match &seen.infrastructure {
+        Infrastructure::Here(object) => contract::is_interruptible(object),
+        _ => false,
+    };
+    let Some(patch) = node_sync::patch(machine, node, interruptible) else {
+        return Ok(());
+    };
+    let nodes: Api<Node> = Api::all(workload.client.clone());
+    match nodes
+        .patch(
+            &node.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Ok(patched) => workload.nodes.absorb(patched),
+        // It changed or went meanwhile; the watch brings what it is now.
+        Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {}
+        Err(error) => return Err(api(format!("labelling Node {}", node.name_any()))(error)),
+    }
+    Ok(())
+}
+
+/// How soon a Machine without a Node is looked at again; events come sooner.
+const NODE_POLL: Duration = Duration::from_secs(60);

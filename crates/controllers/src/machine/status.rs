@@ -1,0 +1,322 @@
+//! A Machine's status: phase and conditions as values, written once, and only when something differs.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use muster_api::conditions::{self, Said, Status, types};
+use muster_api::machine::{MachinePhase, MachineStatus};
+use muster_api::reference::{Conditioned, Polarity};
+use muster_api::{Machine, contract};
+use muster_informers::Requeue;
+use serde_json::json;
+
+use super::{Infrastructure, NODE_POLL, NodeSeen, Seen};
+use crate::{Context, PassError, api, difference};
+
+pub(super) async fn write(
+    context: &Context,
+    before: &Machine,
+    mut next: Machine,
+    seen: &Seen,
+) -> Result<Requeue, PassError> {
+    let now = context.clock.now();
+    let generation = next.metadata.generation;
+    let infrastructure = infrastructure(&next, seen);
+    let (node_ready, node_healthy) = node(&next, seen);
+    let up_to_date = up_to_date(seen);
+    let mut status = next.status.clone().unwrap_or_default();
+    for said in [
+        Said::new(
+            types::BOOTSTRAP_CONFIG_READY,
+            Status::True,
+            "DataSecretProvided",
+        ),
+        infrastructure,
+        node_ready,
+        node_healthy,
+        up_to_date,
+        Said::new(types::DELETING, Status::False, "NotDeleting"),
+        Said::new(types::PAUSED, Status::False, "NotPaused"),
+    ] {
+        conditions::set(&mut status.conditions, said, generation, now);
+    }
+    next.status = Some(status.clone());
+    conditions::set(&mut status.conditions, ready(&next), generation, now);
+    next.status = Some(status.clone());
+    let (available, wait) = available(&next, now);
+    conditions::set(&mut status.conditions, available, generation, now);
+    let phase = phase(&next);
+    if status.phase != Some(phase) {
+        status.phase = Some(phase);
+        status.last_updated = Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));
+    }
+    status.observed_generation = generation;
+    put(context, before, status).await?;
+    Ok(match (wait, &seen.node) {
+        (Some(wait), _) => Requeue::After(wait),
+        (None, NodeSeen::Here(_)) => Requeue::Never,
+        (None, _) => Requeue::After(NODE_POLL),
+    })
+}
+
+pub(super) async fn put(
+    context: &Context,
+    before: &Machine,
+    status: MachineStatus,
+) -> Result<(), PassError> {
+    if before.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    let machines: Api<Machine> = Api::namespaced(
+        context.client.clone(),
+        &before.namespace().unwrap_or_default(),
+    );
+    let patch =
+        json!({"metadata": {"uid": before.uid()}, "status": difference(&before.status, &status)});
+    match machines
+        .patch_status(
+            &before.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Ok(patched) => context.caches.machines.absorb(patched),
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+        Err(error) => return Err(api("writing the status")(error)),
+    }
+    Ok(())
+}
+
+fn infrastructure(machine: &Machine, seen: &Seen) -> Said {
+    let reference = &machine.spec.infrastructure_ref;
+    let said = |status, reason: &str| Said::new(types::INFRASTRUCTURE_READY, status, reason);
+    match &seen.infrastructure {
+        Infrastructure::Unusable(why) => said(Status::Unknown, "InternalError").because(why),
+        Infrastructure::Missing => {
+            let was = machine
+                .status
+                .as_ref()
+                .and_then(|s| s.initialization)
+                .and_then(|i| i.infrastructure_provisioned);
+            let reason = if was == Some(true) {
+                "ObjectDeleted"
+            } else {
+                "ObjectDoesNotExist"
+            };
+            said(Status::False, reason).because(format!(
+                "{} {} does not exist",
+                reference.kind, reference.name
+            ))
+        }
+        Infrastructure::Here(object) => match contract::ready_condition(object) {
+            Some((status, reason, message)) if status != "True" => {
+                said(Status::False, &reason).because(message)
+            }
+            _ if contract::is_provisioned(object) => said(Status::True, "Ready"),
+            _ => said(Status::False, "NotReady").because(format!(
+                "{} {} is not provisioned yet",
+                reference.kind, reference.name
+            )),
+        },
+    }
+}
+
+fn node(machine: &Machine, seen: &Seen) -> (Said, Said) {
+    let both = |status, reason: &str, message: String| {
+        (
+            Said::new(types::NODE_READY, status, reason).because(message.clone()),
+            Said::new(types::NODE_HEALTHY, status, reason).because(message),
+        )
+    };
+    match &seen.node {
+        NodeSeen::Here(node) => healthy(node),
+        NodeSeen::Missing => match machine.node_name() {
+            Some(name) => both(
+                Status::False,
+                "NodeDeleted",
+                format!("Node {name} has been deleted"),
+            ),
+            None => {
+                let id = machine.spec.provider_id.as_deref().unwrap_or_default();
+                let why = if id.is_empty() {
+                    "Waiting for the provider to set spec.providerID".to_owned()
+                } else {
+                    format!("Waiting for a Node with spec.providerID {id} to exist")
+                };
+                both(Status::Unknown, "InspectionFailed", why)
+            }
+        },
+        NodeSeen::Several(names) => both(
+            Status::Unknown,
+            "InternalError",
+            format!(
+                "the Nodes {} all claim the providerID of this Machine; delete all but the true one",
+                names.join(", ")
+            ),
+        ),
+        NodeSeen::Unreachable => both(
+            Status::Unknown,
+            "ConnectionDown",
+            "the API of the workload cluster cannot be reached".to_owned(),
+        ),
+    }
+}
+
+fn healthy(node: &Node) -> (Said, Said) {
+    let conditions = || {
+        node.status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten())
+    };
+    let find = |type_: &str| conditions().find(|condition| condition.type_ == type_);
+    let ready = match find("Ready") {
+        Some(c) if c.status == "True" => Said::new(types::NODE_READY, Status::True, "NodeReady"),
+        Some(c) if c.status == "False" => {
+            Said::new(types::NODE_READY, Status::False, "NodeNotReady").because(format!(
+                "* Node.Ready: {}",
+                c.message
+                    .as_deref()
+                    .or(c.reason.as_deref())
+                    .unwrap_or_default()
+            ))
+        }
+        Some(c) => {
+            Said::new(types::NODE_READY, Status::Unknown, "NodeReadyUnknown").because(format!(
+                "* Node.Ready: {}",
+                c.message
+                    .as_deref()
+                    .filter(|m| !m.is_empty())
+                    .or(c.reason.as_deref())
+                    .unwrap_or_default()
+            ))
+        }
+        None => Said::new(types::NODE_READY, Status::Unknown, "NodeReadyUnknown")
+            .because("* Node.Ready: Condition not yet reported"),
+    };
+    let (mut bad, mut unknown) = (Vec::new(), Vec::new());
+    for (type_, good) in [
+        ("Ready", "True"),
+        ("MemoryPressure", "False"),
+        ("DiskPressure", "False"),
+        ("PIDPressure", "False"),
+    ] {
+        match find(type_).map(|condition| condition.status.as_str()) {
+            Some(status) if status == good => {}
+            Some("Unknown") | None => unknown.push(format!("* Node.{type_}: Condition is Unknown")),
+            Some(status) => bad.push(format!("* Node.{type_}: Condition is {status}")),
+        }
+    }
+    let healthy = match (bad.is_empty(), unknown.is_empty()) {
+        (true, true) => Said::new(types::NODE_HEALTHY, Status::True, "NodeHealthy"),
+        (false, _) => {
+            Said::new(types::NODE_HEALTHY, Status::False, "NodeNotHealthy").because(bad.join("\n"))
+        }
+        (true, false) => Said::new(types::NODE_HEALTHY, Status::Unknown, "NodeHealthyUnknown")
+            .because(unknown.join("\n")),
+    };
+    (ready, healthy)
+}
+
+fn up_to_date(seen: &Seen) -> Said {
+    let outdated = match &seen.infrastructure {
+        Infrastructure::Here(object) => object.data["status"]["upToDate"] == false,
+        _ => false,
+    };
+    if outdated {
+        Said::new(types::UP_TO_DATE, Status::False, "NotUpToDate")
+            .because("the instance was launched from an older template")
+    } else {
+        Said::new(types::UP_TO_DATE, Status::True, "UpToDate")
+    }
+}
+
+/// The summary of everything that has to be good. Source: Cluster API.
+fn ready(machine: &Machine) -> Said {
+    let (mut bad, mut unknown) = (Vec::new(), Vec::new());
+    let mut look = |type_: &str, polarity: Polarity, required: bool| {
+        let good = match polarity {
+            Polarity::Positive => "True",
+            Polarity::Negative => "False",
+        };
+        match machine.condition_of(type_) {
+            Some(condition) if condition.status == good => {}
+            Some(condition) if condition.status == "Unknown" => unknown.push(line(condition)),
+            Some(condition) => bad.push(line(condition)),
+            None if required => unknown.push(format!("* {type_}: Condition not yet reported")),
+            None => {}
+        }
+    };
+    look(types::DELETING, Polarity::Negative, false);
+    look(types::BOOTSTRAP_CONFIG_READY, Polarity::Positive, true);
+    look(types::INFRASTRUCTURE_READY, Polarity::Positive, true);
+    look(types::NODE_HEALTHY, Polarity::Positive, true);
+    look(types::HEALTH_CHECK_SUCCEEDED, Polarity::Positive, false);
+    for gate in &machine.spec.readiness_gates {
+        look(
+            &gate.condition_type,
+            gate.polarity.unwrap_or_default(),
+            true,
+        );
+    }
+    match (bad.is_empty(), unknown.is_empty()) {
+        (true, true) => Said::new(types::READY, Status::True, "Ready"),
+        (false, _) => Said::new(types::READY, Status::False, "NotReady").because(
+            bad.into_iter()
+                .chain(unknown)
+                .collect::<Vec<_>>()
+                .join("\n"),
+        ),
+        (true, false) => {
+            Said::new(types::READY, Status::Unknown, "ReadyUnknown").because(unknown.join("\n"))
+        }
+    }
+}
+
+fn line(condition: &Condition) -> String {
+    let text = if condition.message.is_empty() {
+        &condition.reason
+    } else {
+        &condition.message
+    };
+    format!("* {}: {}", condition.type_, text.replace('\n', "\n  "))
+}
+
+/// Ready for as long as it must be, and when to look again.
+fn available(machine: &Machine, now: Timestamp) -> (Said, Option<Duration>) {
+    let Some(ready) = machine
+        .condition_of(types::READY)
+        .filter(|c| c.status == "True")
+    else {
+        return (Said::new(types::AVAILABLE, Status::False, "NotReady"), None);
+    };
+    let wanted = SignedDuration::from_secs(i64::from(machine.spec.min_ready_seconds.unwrap_or(0)));
+    let left = wanted.saturating_sub(now.duration_since(ready.last_transition_time.0));
+    if left.is_positive() {
+        let said = Said::new(types::AVAILABLE, Status::False, "WaitingForMinReadySeconds");
+        return (said, Duration::try_from(left).ok());
+    }
+    (Said::new(types::AVAILABLE, Status::True, "Available"), None)
+}
+
+fn phase(machine: &Machine) -> MachinePhase {
+    let provisioned = machine
+        .status
+        .as_ref()
+        .and_then(|status| status.initialization)
+        .and_then(|done| done.infrastructure_provisioned)
+        .unwrap_or(false);
+    match (
+        provisioned,
+        machine.spec.provider_id.is_some(),
+        machine.node_name().is_some(),
+    ) {
+        (true, _, true) => MachinePhase::Running,
+        (_, true, _) => MachinePhase::Provisioned,
+        _ => MachinePhase::Pending,
+    }
+}

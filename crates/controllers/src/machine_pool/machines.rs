@@ -1,0 +1,228 @@
+//! A pool's Machines: one per InfraMachine, named as it, kept in step with the template in place.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use kube::api::{Patch, PatchParams};
+use kube::core::DynamicObject;
+use kube::{Api, Resource, ResourceExt};
+use muster_api::machine::{Bootstrap, MachineSpec};
+use muster_api::reference::ContractReference;
+use muster_api::{Machine, MachinePool, names};
+use muster_caches::in_namespace;
+use muster_informers::Key;
+use serde_json::{Value, json};
+
+use super::key_of_machine;
+use crate::{Context, PassError, api};
+
+/// Whose fields a pool's Machines carry.
+const MANAGER: &str = "muster-machinepool";
+/// How many Machines are written at once.
+const PARALLEL: usize = 16;
+
+pub(super) async fn reconcile(
+    context: &Context,
+    pool: &Arc<MachinePool>,
+    kind: &ContractReference,
+) -> Result<(), PassError> {
+    let namespace = pool.namespace().unwrap_or_default();
+    let label = names::pool_label(&pool.name_any()).into_owned();
+    let infra = context
+        .objects
+        .labelled(
+            &namespace,
+            kind,
+            (names::POOL_NAME, &label),
+            &context.pools,
+            key_of_machine,
+        )
+        .await
+        .map_err(PassError::Blocked)?;
+    let value = in_namespace(&namespace, &pool.name_any());
+    let existing = context
+        .caches
+        .machines
+        .by(context.caches.machines_by_pool, &value);
+    let have: HashSet<String> = existing.iter().map(|machine| machine.name_any()).collect();
+    let mut writes: Vec<BoxFuture<'_, Result<(), PassError>>> = Vec::new();
+    for object in &infra {
+        let leaving = object.metadata.deletion_timestamp.is_some();
+        if have.contains(&object.name_any()) || leaving {
+            continue;
+        }
+        writes.push(apply(context, pool, kind, object, None).boxed());
+    }
+    for machine in existing.iter().filter(|machine| !machine.is_deleting()) {
+        if !in_step(machine, pool) {
+            let infra = infra
+                .iter()
+                .find(|object| object.name_any() == machine.name_any());
+            if let Some(object) = infra {
+                writes.push(apply(context, pool, kind, object, Some(machine)).boxed());
+            }
+        }
+    }
+    let done: Vec<Result<(), PassError>> = futures::stream::iter(writes)
+        .buffer_unordered(PARALLEL)
+        .collect()
+        .await;
+    done.into_iter().collect()
+}
+
+/// Labels that a pool's Machines carry.
+fn labels(pool: &MachinePool) -> BTreeMap<String, String> {
+    let template = pool.spec.template.metadata.clone().unwrap_or_default();
+    let mut labels = template.labels;
+    labels.insert(
+        names::CLUSTER_NAME.to_owned(),
+        pool.spec.cluster_name.clone(),
+    );
+    labels.insert(
+        names::POOL_NAME.to_owned(),
+        names::pool_label(&pool.name_any()).into_owned(),
+    );
+    labels
+}
+
+fn annotations(pool: &MachinePool) -> BTreeMap<String, String> {
+    pool.spec
+        .template
+        .metadata
+        .clone()
+        .unwrap_or_default()
+        .annotations
+}
+
+/// The spec that the template gives to a Machine, apart from what is the Machine's own.
+fn spec(
+    pool: &MachinePool,
+    infrastructure: ContractReference,
+    version: Option<String>,
+) -> MachineSpec {
+    let template = &pool.spec.template.spec;
+    MachineSpec {
+        cluster_name: pool.spec.cluster_name.clone(),
+        // An empty name marks a Machine whose pool has the bootstrap data. Source: Cluster API.
+        bootstrap: Bootstrap {
+            config_ref: None,
+            data_secret_name: Some(String::new()),
+        },
+        infrastructure_ref: infrastructure,
+        version,
+        provider_id: None,
+        failure_domain: None,
+        min_ready_seconds: template.min_ready_seconds,
+        readiness_gates: template.readiness_gates.clone(),
+        deletion: Some(muster_api::machine::MachineDeletionSpec {
+            node_deletion_timeout_seconds: Some(10),
+            ..muster_api::machine::MachineDeletionSpec::default()
+        })
+        .map(|defaults| match &template.deletion {
+            None => defaults,
+            Some(given) => muster_api::machine::MachineDeletionSpec {
+                node_deletion_timeout_seconds: given
+                    .node_deletion_timeout_seconds
+                    .or(defaults.node_deletion_timeout_seconds),
+                ..given.clone()
+            },
+        }),
+        taints: template.taints.clone(),
+    }
+}
+
+/// Whether a Machine is as the template says. What was removed from the template is recognised by the fields that this
+/// manager owns, which the cache does not keep; the pool's last applied labels are compared instead.
+fn in_step(machine: &Machine, pool: &MachinePool) -> bool {
+    let wanted = spec(
+        pool,
+        machine.spec.infrastructure_ref.clone(),
+        machine.spec.version.clone(),
+    );
+    let same = machine.spec.min_ready_seconds == wanted.min_ready_seconds
+        && machine.spec.readiness_gates == wanted.readiness_gates
+        && machine.spec.deletion == wanted.deletion
+        && machine.spec.taints == wanted.taints;
+    let has = |have: &BTreeMap<String, String>, want: &BTreeMap<String, String>| {
+        want.iter().all(|(key, value)| have.get(key) == Some(value))
+    };
+    let applied = machine
+        .annotations()
+        .get(APPLIED)
+        .map(String::as_str)
+        .unwrap_or_default();
+    same && has(machine.labels(), &labels(pool))
+        && has(machine.annotations(), &annotations(pool))
+        && applied == keys(pool)
+}
+
+/// Annotation on a Machine: which labels and annotations came from the pool's template, so that their removal is seen.
+const APPLIED: &str = "muster.dev/from-template";
+
+fn keys(pool: &MachinePool) -> String {
+    let list: Vec<String> = labels(pool)
+        .into_keys()
+        .chain(annotations(pool).into_keys())
+        .collect();
+    list.join(",")
+}
+
+async fn apply(
+    context: &Context,
+    pool: &MachinePool,
+    kind: &ContractReference,
+    infra: &DynamicObject,
+    existing: Option<&Machine>,
+) -> Result<(), PassError> {
+    let namespace = pool.namespace().unwrap_or_default();
+    let name = infra.name_any();
+    let reference = ContractReference {
+        name: name.clone(),
+        ..kind.clone()
+    };
+    let version = existing
+        .and_then(|machine| machine.spec.version.clone())
+        .or_else(|| pool.spec.template.spec.version.clone());
+    let mut annotations = annotations(pool);
+    annotations.insert(APPLIED.to_owned(), keys(pool));
+    let mut body = json!({
+        "apiVersion": Machine::api_version(&()),
+        "kind": Machine::kind(&()),
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels(pool),
+            "annotations": annotations,
+            "ownerReferences": [pool.controller_owner_ref(&())],
+            "finalizers": [names::MACHINE_FINALIZER],
+        },
+        "spec": MachineSpec {
+            provider_id: muster_api::contract::provider_id(infra),
+            ..spec(pool, reference, version)
+        },
+    });
+    if let Some(existing) = existing {
+        // Only onto this very Machine: a deletion meanwhile is not undone by making another.
+        body["metadata"]["uid"] = json!(existing.uid());
+    }
+    let machines: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
+    let params = PatchParams::apply(MANAGER).force();
+    match machines
+        .patch(&name, &params, &Patch::Apply(body as Value))
+        .await
+    {
+        Ok(machine) => {
+            context.machines.add(Key::of(&machine));
+            context.caches.machines.absorb(machine);
+            Ok(())
+        }
+        Err(kube::Error::Api(status))
+            if existing.is_some() && (status.is_conflict() || status.is_not_found()) =>
+        {
+            Ok(())
+        }
+        Err(error) => Err(api(format!("applying Machine {name}"))(error)),
+    }
+}

@@ -1,0 +1,465 @@
+//! MachinePools: a Machine for each InfraMachine, kept in step with the template; counters and conditions.
+
+mod machines;
+mod status;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::core::DynamicObject;
+use kube::{Api, Resource, ResourceExt};
+use muster_api::pool::MachinePoolInitialization;
+use muster_api::reference::ContractReference;
+use muster_api::{MachinePool, contract, names};
+use muster_caches::{in_namespace, pool_of};
+use muster_informers::{Key, Options, Requeue};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::own;
+use crate::objects::{Found, owner_key};
+use crate::{Context, PassError, api};
+
+fn key_of(object: &DynamicObject) -> Option<Key> {
+    owner_key(object, "MachinePool")
+}
+
+/// The pool of an InfraMachine: its label says which.
+fn key_of_machine(object: &DynamicObject) -> Option<Key> {
+    let pool = object.labels().get(names::POOL_NAME)?;
+    Some(Key::new(object.namespace().unwrap_or_default(), pool))
+}
+
+pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
+    tokio::select! {
+        synced = context.caches.synced() => if synced.is_err() { return },
+        () = stop.cancelled() => return,
+    }
+    let feeder = Arc::clone(&context);
+    let feed = tokio::spawn(async move {
+        let mut pools = feeder.caches.pools.subscribe();
+        let mut machines = feeder.caches.machines.subscribe();
+        let mut clusters = feeder.caches.clusters.subscribe();
+        let mut secrets = feeder.caches.secrets.subscribe();
+        let q = &feeder.pools;
+        loop {
+            tokio::select! {
+                Some(change) = pools.recv() => change.either().for_each(|pool| q.add(Key::of(&**pool))),
+                Some(change) = machines.recv() => for machine in change.either() {
+                    if let Some(pool) = pool_of(machine) {
+                        q.add(Key::new(machine.namespace().unwrap_or_default(), pool));
+                    }
+                },
+                Some(change) = clusters.recv() => for cluster in change.either() {
+                    let value = in_namespace(&cluster.namespace().unwrap_or_default(), &cluster.name_any());
+                    let pools = feeder.caches.pools.by(feeder.caches.pools_by_cluster, &value);
+                    pools.iter().for_each(|pool| q.add(Key::of(&**pool)));
+                },
+                Some(change) = secrets.recv() => for secret in change.either() {
+                    let value = in_namespace(&secret.namespace().unwrap_or_default(), &secret.name_any());
+                    let pools = feeder.caches.pools.by(feeder.caches.pools_by_secret, &value);
+                    pools.iter().for_each(|pool| q.add(Key::of(&**pool)));
+                },
+                else => return,
+            }
+        }
+    });
+    let options = Options {
+        // Counters of a pool follow its Machines in one write for a burst of changes.
+        coalesce: Duration::from_millis(100),
+        ..Options::new("machine-pool")
+    };
+    let queue = context.pools.clone();
+    queue
+        .run(options, stop, move |key| {
+            let context = Arc::clone(&context);
+            async move { pass(&context, &key).await }
+        })
+        .await;
+    feed.abort();
+}
+
+/// What a pass found out, for the status.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) bootstrap: Option<Said>,
+    pub(crate) infrastructure: Option<Said>,
+    pub(crate) provisioned: bool,
+    pub(crate) bootstrapped: bool,
+    pub(crate) provider_ids: Option<Vec<String>>,
+    pub(crate) replicas: Option<i32>,
+    /// Whether the provider has single machines.
+    pub(crate) has_machines: bool,
+}
+
+use muster_api::conditions::{Said, Status, types};
+
+async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
+    let Some(pool) = context.caches.pools.get(key) else {
+        return Ok(Requeue::Never);
+    };
+    let pools: Api<MachinePool> = Api::namespaced(context.client.clone(), &key.namespace);
+    let cluster = context
+        .caches
+        .clusters
+        .get(&Key::new(&key.namespace, &pool.spec.cluster_name));
+    if pool.is_deleting() {
+        return leave(context, &pools, &pool).await;
+    }
+    let Some(cluster) = cluster else {
+        return status::waits(
+            context,
+            &pools,
+            &pool,
+            format!(
+                "Cluster {}/{}, named by spec.clusterName, does not exist",
+                key.namespace, pool.spec.cluster_name
+            ),
+        )
+        .await;
+    };
+    if context.caches.is_paused(&*pool, &pool.spec.cluster_name) {
+        return status::paused(context, &pools, &pool).await;
+    }
+    if cluster.metadata.deletion_timestamp.is_some() {
+        return Ok(Requeue::Never);
+    }
+    let pool = begin(context, &pools, &pool, &cluster).await?;
+    let mut seen = Seen::default();
+    let mut failed = None;
+    if let Err(error) = bootstrap(context, &pool, &mut seen).await {
+        failed = Some(error);
+    }
+    match infrastructure(context, &pool, &mut seen).await {
+        Ok(()) => {}
+        Err(PassError::Blocked(why)) => {
+            seen.infrastructure = Some(
+                Said::new(types::INFRASTRUCTURE_READY, Status::False, "NotReady").because(why),
+            );
+        }
+        Err(error) => failed = Some(error),
+    }
+    let missing = seen
+        .infrastructure
+        .as_ref()
+        .is_some_and(|said| said.reason == "ObjectDoesNotExist");
+    let pool = if let Some(ids) = seen
+        .provider_ids
+        .as_ref()
+        .filter(|ids| **ids != pool.spec.provider_id_list)
+    {
+        let patch = json!({"spec": {"providerIDList": ids}});
+        let patched = pools
+            .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .map_err(api("writing providerIDList"))?;
+        context.caches.pools.absorb(patched.clone());
+        Arc::new(patched)
+    } else {
+        pool
+    };
+    let requeue = status::write(context, &pools, &pool, &seen, failed.is_none()).await?;
+    match failed {
+        Some(error) => Err(error),
+        None if missing => Ok(Requeue::After(Duration::from_secs(2))),
+        None => Ok(requeue),
+    }
+}
+
+/// Finalizer, owner and label, in one write.
+async fn begin(
+    context: &Context,
+    pools: &Api<MachinePool>,
+    pool: &Arc<MachinePool>,
+    cluster: &muster_api::Cluster,
+) -> Result<Arc<MachinePool>, PassError> {
+    let finalized = pool.finalizers().iter().any(|f| f == names::POOL_FINALIZER);
+    let owned = pool
+        .owner_references()
+        .iter()
+        .any(|owner| owner.uid == cluster.uid().unwrap_or_default());
+    let labelled = pool.labels().get(names::CLUSTER_NAME) == Some(&pool.spec.cluster_name);
+    if finalized && owned && labelled {
+        return Ok(Arc::clone(pool));
+    }
+    let mut finalizers = pool.finalizers().to_vec();
+    if !finalized {
+        finalizers.push(names::POOL_FINALIZER.to_owned());
+    }
+    let mut owners = pool.owner_references().to_vec();
+    if !owned {
+        owners.extend(cluster.owner_ref(&()));
+    }
+    let patch = json!({"metadata": {
+        "finalizers": finalizers,
+        "ownerReferences": owners,
+        "labels": {names::CLUSTER_NAME: pool.spec.cluster_name},
+        "resourceVersion": pool.resource_version(),
+    }});
+    let patched = pools
+        .patch(
+            &pool.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+        .map_err(api("adding finalizer, owner and label"))?;
+    context.caches.pools.absorb(patched.clone());
+    Ok(Arc::new(patched))
+}
+
+async fn bootstrap(
+    context: &Context,
+    pool: &MachinePool,
+    seen: &mut Seen,
+) -> Result<(), PassError> {
+    let spec = &pool.spec.template.spec.bootstrap;
+    let namespace = pool.namespace().unwrap_or_default();
+    let said = |status, reason: &str| Said::new(types::BOOTSTRAP_CONFIG_READY, status, reason);
+    let Some(reference) = &spec.config_ref else {
+        let name = spec.data_secret_name.as_deref().unwrap_or_default();
+        seen.bootstrapped = !name.is_empty();
+        seen.bootstrap = Some(said(Status::True, "DataSecretProvided"));
+        return Ok(());
+    };
+    match context
+        .objects
+        .get(&namespace, reference, &context.pools, key_of)
+        .await
+    {
+        Found::Unusable(why) => {
+            seen.bootstrap = Some(said(Status::False, "InvalidConditionReported").because(why))
+        }
+        Found::Missing => {
+            let why = format!(
+                "{} {namespace}/{}, named by spec.template.spec.bootstrap.configRef, does not exist; create it or correct the reference",
+                reference.kind, reference.name
+            );
+            seen.bootstrap = Some(said(Status::False, "ObjectDoesNotExist").because(why));
+        }
+        Found::Here(object) => {
+            let owner = pool.controller_owner_ref(&()).unwrap_or_default();
+            own(
+                context,
+                &namespace,
+                reference,
+                &object,
+                owner,
+                &pool.spec.cluster_name,
+            )
+            .await?;
+            seen.bootstrapped = contract::has_data_secret(&object);
+            if !seen.bootstrapped {
+                let why = contract::ready_condition(&object)
+                    .map(|(_, _, message)| message)
+                    .unwrap_or_default();
+                seen.bootstrap = Some(said(Status::False, "NotReady").because(why));
+                return Ok(());
+            }
+            seen.bootstrap = Some(said(Status::True, "Ready"));
+            let name = contract::data_secret_name(&object);
+            if name.is_some() && name != spec.data_secret_name {
+                let pools: Api<MachinePool> = Api::namespaced(context.client.clone(), &namespace);
+                let patch = json!({"spec": {"template": {"spec": {"bootstrap": {"dataSecretName": name}}}}});
+                let patched = pools
+                    .patch(
+                        &pool.name_any(),
+                        &PatchParams::default(),
+                        &Patch::Merge(patch),
+                    )
+                    .await
+                    .map_err(api("writing dataSecretName"))?;
+                context.caches.pools.absorb(patched);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn infrastructure(
+    context: &Context,
+    pool: &Arc<MachinePool>,
+    seen: &mut Seen,
+) -> Result<(), PassError> {
+    let reference = &pool.spec.template.spec.infrastructure_ref;
+    let namespace = pool.namespace().unwrap_or_default();
+    let said = |status, reason: &str| Said::new(types::INFRASTRUCTURE_READY, status, reason);
+    let object = match context
+        .objects
+        .get(&namespace, reference, &context.pools, key_of)
+        .await
+    {
+        Found::Here(object) => object,
+        Found::Unusable(why) => {
+            seen.infrastructure =
+                Some(said(Status::False, "InvalidConditionReported").because(why));
+            return Ok(());
+        }
+        Found::Missing => {
+            let why = format!(
+                "{} {namespace}/{}, named by spec.template.spec.infrastructureRef, does not exist; create it or correct the reference",
+                reference.kind, reference.name
+            );
+            seen.infrastructure = Some(said(Status::False, "ObjectDoesNotExist").because(why));
+            return Ok(());
+        }
+    };
+    let owner = pool.controller_owner_ref(&()).unwrap_or_default();
+    own(
+        context,
+        &namespace,
+        reference,
+        &object,
+        owner,
+        &pool.spec.cluster_name,
+    )
+    .await?;
+    seen.provisioned = contract::is_provisioned(&object);
+    let ready = contract::ready_condition(&object);
+    seen.infrastructure = Some(match (&ready, seen.provisioned) {
+        (Some((status, reason, message)), _) if status != "True" => {
+            said(Status::False, reason).because(message)
+        }
+        (_, true) => said(Status::True, "Ready"),
+        (_, false) => said(Status::False, "NotReady").because(format!(
+            "{} {} is not provisioned yet",
+            reference.kind, reference.name
+        )),
+    });
+    // Machines that exist prove that the provider has them, also when its object cannot say so for a moment.
+    let value = in_namespace(&namespace, &pool.name_any());
+    let existing = context
+        .caches
+        .machines
+        .count(context.caches.machines_by_pool, &value);
+    let kind = contract::infrastructure_machine_kind(&object);
+    seen.has_machines = kind.is_some() || existing > 0;
+    if let Some(kind) = kind {
+        let machine = ContractReference {
+            api_group: reference.api_group.clone(),
+            kind,
+            name: String::new(),
+        };
+        machines::reconcile(context, pool, &machine).await?;
+    }
+    if seen.provisioned {
+        let ids = contract::provider_id_list(&object);
+        seen.replicas = contract::replicas(&object);
+        if !ids.is_empty() || seen.replicas == Some(0) {
+            seen.provider_ids = Some(ids);
+        }
+    }
+    Ok(())
+}
+
+/// Flags of the beginning, which never go back.
+pub(crate) fn initialization(
+    before: Option<MachinePoolInitialization>,
+    seen: &Seen,
+) -> Option<MachinePoolInitialization> {
+    let mut done = before.unwrap_or_default();
+    if seen.provisioned {
+        done.infrastructure_provisioned = Some(true);
+    }
+    if seen.bootstrapped {
+        done.bootstrap_data_secret_created = Some(true);
+    }
+    (done != MachinePoolInitialization::default()).then_some(done)
+}
+
+/// The end of a pool: bootstrap and infrastructure objects, which take the Machines along, then the finalizer.
+async fn leave(
+    context: &Context,
+    pools: &Api<MachinePool>,
+    pool: &Arc<MachinePool>,
+) -> Result<Requeue, PassError> {
+    if !pool.finalizers().iter().any(|f| f == names::POOL_FINALIZER) {
+        return Ok(Requeue::Never);
+    }
+    let namespace = pool.namespace().unwrap_or_default();
+    let spec = &pool.spec.template.spec;
+    let mut waiting: BTreeMap<String, String> = BTreeMap::new();
+    for reference in spec
+        .bootstrap
+        .config_ref
+        .iter()
+        .chain(std::iter::once(&spec.infrastructure_ref))
+    {
+        let Found::Here(object) = context
+            .objects
+            .get(&namespace, reference, &context.pools, key_of)
+            .await
+        else {
+            continue;
+        };
+        // Another pool's object is not ours to delete.
+        let ours = object
+            .owner_references()
+            .iter()
+            .any(|owner| owner.uid == pool.uid().unwrap_or_default());
+        if !ours {
+            continue;
+        }
+        waiting.insert(reference.kind.clone(), reference.name.clone());
+        if object.metadata.deletion_timestamp.is_none()
+            && let Some(objects) = context.objects.api(&namespace, reference)
+        {
+            match objects
+                .delete(&reference.name, &DeleteParams::default())
+                .await
+            {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => {
+                    return Err(api(format!(
+                        "deleting {} {}",
+                        reference.kind, reference.name
+                    ))(error));
+                }
+            }
+        }
+    }
+    let value = in_namespace(&namespace, &pool.name_any());
+    let machines = context
+        .caches
+        .machines
+        .count(context.caches.machines_by_pool, &value);
+    if !waiting.is_empty() || machines > 0 {
+        let objects: Vec<String> = waiting
+            .iter()
+            .map(|(kind, name)| format!("{kind} {name}"))
+            .collect();
+        let message = format!(
+            "waiting for {machines} Machine(s) and {} to be deleted",
+            if objects.is_empty() {
+                "nothing else".to_owned()
+            } else {
+                objects.join(", ")
+            }
+        );
+        status::deleting(context, pools, pool, message).await?;
+        return Ok(Requeue::After(Duration::from_secs(30)));
+    }
+    let finalizers: Vec<&String> = pool
+        .finalizers()
+        .iter()
+        .filter(|f| *f != names::POOL_FINALIZER)
+        .collect();
+    let patch =
+        json!({"metadata": {"finalizers": finalizers, "resourceVersion": pool.resource_version()}});
+    match pools
+        .patch(
+            &pool.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Ok(patched) => context.caches.pools.absorb(patched),
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) => return Err(api("removing the finalizer")(error)),
+    }
+    Ok(Requeue::Never)
+}

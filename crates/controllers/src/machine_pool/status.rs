@@ -1,0 +1,351 @@
+//! A pool's status: counters, Nodes, phase and conditions, from its Machines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use muster_api::conditions::{self, Said, Status, types};
+use muster_api::pool::{MachinePoolPhase, MachinePoolStatus};
+use muster_api::reference::{Conditioned, VersionCount};
+use muster_api::{Machine, MachinePool, names};
+use muster_caches::in_namespace;
+use muster_informers::{Key, Requeue};
+use serde_json::json;
+
+use super::{Seen, initialization};
+use crate::{Context, PassError, api, difference};
+
+/// How many Machines a message names.
+const NAMED: usize = 3;
+
+pub(super) async fn write(
+    context: &Context,
+    pools: &Api<MachinePool>,
+    pool: &MachinePool,
+    seen: &Seen,
+    whole: bool,
+) -> Result<Requeue, PassError> {
+    let now = context.clock.now();
+    let namespace = pool.namespace().unwrap_or_default();
+    let value = in_namespace(&namespace, &pool.name_any());
+    let machines = context
+        .caches
+        .machines
+        .by(context.caches.machines_by_pool, &value);
+    let mut status = pool.status.clone().unwrap_or_default();
+    status.initialization = initialization(status.initialization, seen);
+    let count = |type_: &str| {
+        machines
+            .iter()
+            .filter(|m| m.is_true(type_) && !m.is_deleting())
+            .count()
+    };
+    let number = |n: usize| Some(i32::try_from(n).unwrap_or(i32::MAX));
+    if let Some(replicas) = seen.replicas {
+        status.replicas = Some(replicas);
+    } else if status.replicas.is_none() {
+        status.replicas = Some(0);
+    }
+    if seen.has_machines || seen.provisioned {
+        status.ready_replicas = number(count(types::READY));
+        status.available_replicas = number(count(types::AVAILABLE));
+        status.up_to_date_replicas = number(count(types::UP_TO_DATE));
+        status.versions = versions(&machines);
+        status.node_refs = node_refs(context, pool, &machines);
+    }
+    let desired = i32::try_from(pool.desired_replicas()).unwrap_or(i32::MAX);
+    let ready = status.ready_replicas.unwrap_or(0);
+    let have = status
+        .replicas
+        .unwrap_or(0)
+        .max(number(machines.len()).unwrap_or(0));
+    status.phase = Some(phase(pool, &status, desired, ready, have));
+    if whole {
+        status.observed_generation = pool.metadata.generation;
+    }
+    for said in said(seen, &status, &machines, desired, have) {
+        conditions::set(&mut status.conditions, said, pool.metadata.generation, now);
+    }
+    put(context, pools, pool, status).await?;
+    Ok(Requeue::Never)
+}
+
+fn phase(
+    pool: &MachinePool,
+    status: &MachinePoolStatus,
+    desired: i32,
+    ready: i32,
+    have: i32,
+) -> MachinePoolPhase {
+    let done = status.initialization.unwrap_or_default();
+    let external = pool
+        .annotations()
+        .get(names::REPLICAS_MANAGED_BY)
+        .is_some_and(|v| v != "false");
+    let provisioned = done.infrastructure_provisioned == Some(true);
+    match (
+        done.bootstrap_data_secret_created == Some(true),
+        provisioned,
+    ) {
+        (false, false) => MachinePoolPhase::Pending,
+        (true, false) => MachinePoolPhase::Provisioning,
+        _ if desired == ready && have == desired => MachinePoolPhase::Running,
+        _ if external => MachinePoolPhase::Scaling,
+        _ if have > desired => MachinePoolPhase::ScalingDown,
+        _ => MachinePoolPhase::ScalingUp,
+    }
+}
+
+fn versions(machines: &[Arc<Machine>]) -> Vec<VersionCount> {
+    let mut counts: BTreeMap<String, i32> = BTreeMap::new();
+    for machine in machines {
+        let version = machine
+            .status
+            .as_ref()
+            .and_then(|status| status.node_info.as_ref());
+        if let Some(info) = version {
+            *counts.entry(info.kubelet_version.clone()).or_default() += 1;
+        }
+    }
+    counts
+        .into_iter()
+        .map(|(version, replicas)| VersionCount {
+            version,
+            replicas: Some(replicas),
+        })
+        .collect()
+}
+
+/// The pool's Nodes with their present UIDs, by name.
+fn node_refs(
+    context: &Context,
+    pool: &MachinePool,
+    machines: &[Arc<Machine>],
+) -> Vec<ObjectReference> {
+    let cluster = Key::new(
+        pool.namespace().unwrap_or_default(),
+        &pool.spec.cluster_name,
+    );
+    let Some(workload) = context.workloads.get(&cluster) else {
+        return pool
+            .status
+            .as_ref()
+            .map(|status| status.node_refs.clone())
+            .unwrap_or_default();
+    };
+    let mut list: Vec<ObjectReference> = machines
+        .iter()
+        .filter_map(|machine| workload.nodes.get(&Key::new("", machine.node_name()?)))
+        .map(|node| ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.name_any()),
+            uid: node.uid(),
+            ..ObjectReference::default()
+        })
+        .collect();
+    list.sort_by(|a, b| a.name.cmp(&b.name));
+    list
+}
+
+fn said(
+    seen: &Seen,
+    status: &MachinePoolStatus,
+    machines: &[Arc<Machine>],
+    desired: i32,
+    have: i32,
+) -> Vec<Said> {
+    let mut list: Vec<Said> = seen
+        .bootstrap
+        .iter()
+        .chain(&seen.infrastructure)
+        .cloned()
+        .collect();
+    let available = status.available_replicas.unwrap_or(0);
+    let good = available >= desired;
+    list.push(if good {
+        Said::new(types::AVAILABLE, Status::True, "Available")
+    } else {
+        Said::new(types::AVAILABLE, Status::False, "NotAvailable")
+            .because(format!("{available} of {desired} machines are available"))
+    });
+    list.push(over(machines, types::READY, types::MACHINES_READY, "Ready"));
+    list.push(over(
+        machines,
+        types::UP_TO_DATE,
+        types::MACHINES_UP_TO_DATE,
+        "UpToDate",
+    ));
+    list.push(if have < desired {
+        let blocked = seen
+            .infrastructure
+            .as_ref()
+            .filter(|said| said.status != Status::True);
+        let why = blocked
+            .map(|said| format!("; {}", said.message))
+            .unwrap_or_default();
+        Said::new(types::SCALING_UP, Status::True, "ScalingUp")
+            .because(format!("Scaling up from {have} to {desired} machines{why}"))
+    } else {
+        Said::new(types::SCALING_UP, Status::False, "NotScalingUp")
+    });
+    let leaving: Vec<String> = machines
+        .iter()
+        .filter(|m| m.is_deleting())
+        .map(|m| m.name_any())
+        .collect();
+    list.push(if have > desired {
+        let going = if leaving.is_empty() {
+            String::new()
+        } else {
+            format!("; going: {}", few(&leaving))
+        };
+        Said::new(types::SCALING_DOWN, Status::True, "ScalingDown").because(format!(
+            "Scaling down from {have} to {desired} machines{going}"
+        ))
+    } else {
+        Said::new(types::SCALING_DOWN, Status::False, "NotScalingDown")
+    });
+    list.push(Said::new(types::DELETING, Status::False, "NotDeleting"));
+    list.push(Said::new(types::PAUSED, Status::False, "NotPaused"));
+    list
+}
+
+/// A condition of the pool from one that its Machines have: the worst first, and only a few by name.
+fn over(machines: &[Arc<Machine>], of: &str, type_: &'static str, reason: &str) -> Said {
+    if machines.is_empty() {
+        return Said::new(type_, Status::True, "NoReplicas");
+    }
+    let status = |machine: &Machine| machine.condition_of(of).map(|c| c.status.clone());
+    let names = |wanted: &dyn Fn(Option<&str>) -> bool| -> Vec<String> {
+        machines
+            .iter()
+            .filter(|m| wanted(status(m).as_deref()))
+            .map(|m| m.name_any())
+            .collect()
+    };
+    let bad = names(&|s| s == Some("False"));
+    let unknown = names(&|s| s != Some("False") && s != Some("True"));
+    if !bad.is_empty() {
+        let first = machines
+            .iter()
+            .find(|m| bad.contains(&m.name_any()))
+            .and_then(|m| m.condition_of(of));
+        let why = first
+            .map(|c| c.message.lines().next().unwrap_or_default().to_owned())
+            .unwrap_or_default();
+        return Said::new(type_, Status::False, format!("Not{reason}")).because(format!(
+            "* Machine{} {}: {why}",
+            plural(&bad),
+            few(&bad)
+        ));
+    }
+    if !unknown.is_empty() {
+        return Said::new(type_, Status::Unknown, format!("{reason}Unknown")).because(format!(
+            "* Machine{} {}: {of} is not known yet",
+            plural(&unknown),
+            few(&unknown)
+        ));
+    }
+    Said::new(type_, Status::True, reason)
+}
+
+fn plural(list: &[String]) -> &'static str {
+    if list.len() == 1 { "" } else { "s" }
+}
+
+fn few(list: &[String]) -> String {
+    let shown = list
+        .iter()
+        .take(NAMED)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    match list.len().checked_sub(NAMED) {
+        Some(more) if more > 0 => format!("{shown}, ... ({more} more)"),
+        _ => shown,
+    }
+}
+
+/// Something that has to be there first is not.
+pub(super) async fn waits(
+    context: &Context,
+    pools: &Api<MachinePool>,
+    pool: &MachinePool,
+    why: String,
+) -> Result<Requeue, PassError> {
+    let mut status = pool.status.clone().unwrap_or_default();
+    let said = Said::new(types::INFRASTRUCTURE_READY, Status::False, "NotReady").because(why);
+    conditions::set(
+        &mut status.conditions,
+        said,
+        pool.metadata.generation,
+        context.clock.now(),
+    );
+    status.phase.get_or_insert(MachinePoolPhase::Pending);
+    put(context, pools, pool, status).await?;
+    Ok(Requeue::Never)
+}
+
+pub(super) async fn paused(
+    context: &Context,
+    pools: &Api<MachinePool>,
+    pool: &MachinePool,
+) -> Result<Requeue, PassError> {
+    let mut status = pool.status.clone().unwrap_or_default();
+    let said = Said::new(types::PAUSED, Status::True, "Paused")
+        .because("the Cluster is paused, or the pool has the cluster.x-k8s.io/paused annotation");
+    conditions::set(
+        &mut status.conditions,
+        said,
+        pool.metadata.generation,
+        context.clock.now(),
+    );
+    put(context, pools, pool, status).await?;
+    Ok(Requeue::Never)
+}
+
+pub(super) async fn deleting(
+    context: &Context,
+    pools: &Api<MachinePool>,
+    pool: &MachinePool,
+    message: String,
+) -> Result<(), PassError> {
+    let mut status = pool.status.clone().unwrap_or_default();
+    let said = Said::new(types::DELETING, Status::True, "Deleting").because(message);
+    conditions::set(
+        &mut status.conditions,
+        said,
+        pool.metadata.generation,
+        context.clock.now(),
+    );
+    status.phase = Some(MachinePoolPhase::Deleting);
+    put(context, pools, pool, status).await
+}
+
+async fn put(
+    context: &Context,
+    pools: &Api<MachinePool>,
+    pool: &MachinePool,
+    status: MachinePoolStatus,
+) -> Result<(), PassError> {
+    if pool.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    let patch = json!({"status": difference(&pool.status, &status)});
+    match pools
+        .patch_status(
+            &pool.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Ok(patched) => context.caches.pools.absorb(patched),
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) => return Err(api("writing the status")(error)),
+    }
+    Ok(())
+}

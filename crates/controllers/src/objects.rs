@@ -1,0 +1,216 @@
+//! Objects whose kind is a provider's own: infrastructure and bootstrap.
+//!
+//! The API version of a kind is found through the contract labels of its CustomResourceDefinition. Each kind is cached
+//! from its first use on, and its changes are told to whoever asked.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::ApiResource;
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::{Api, Client, ResourceExt};
+use muster_api::contract;
+use muster_api::reference::ContractReference;
+use muster_informers::{Informer, Key, Queue};
+
+/// What became of a look at a provider's object.
+pub enum Found {
+    /// It is there.
+    Here(Arc<DynamicObject>),
+    /// There is none of that name.
+    Missing,
+    /// Its kind cannot be used; the sentence says why and what to do.
+    Unusable(String),
+}
+
+/// Caches of providers' kinds; cheap to clone.
+#[derive(Clone)]
+pub struct Objects(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    kinds: Mutex<HashMap<(String, String), Kind>>,
+}
+
+#[derive(Clone)]
+struct Kind {
+    resource: ApiResource,
+    cache: Informer<DynamicObject>,
+}
+
+/// How a change of a provider's object becomes a key to reconcile.
+pub type KeyOf = fn(&DynamicObject) -> Option<Key>;
+
+impl Objects {
+    /// No kinds yet.
+    pub fn new(client: Client) -> Self {
+        Self(Arc::new(Inner {
+            client,
+            kinds: Mutex::default(),
+        }))
+    }
+
+    fn known(&self, reference: &ContractReference) -> Option<Kind> {
+        let kinds = self.0.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        kinds
+            .get(&(reference.api_group.clone(), reference.kind.clone()))
+            .cloned()
+    }
+
+    /// The kind of a reference; cached from now on, its changes put on `queue`.
+    async fn kind(
+        &self,
+        reference: &ContractReference,
+        queue: &Queue<Key>,
+        key_of: KeyOf,
+    ) -> Result<Kind, String> {
+        if let Some(kind) = self.known(reference) {
+            return Ok(kind);
+        }
+        let plural = plural(&reference.kind);
+        let name = format!("{plural}.{}", reference.api_group);
+        let crds: Api<CustomResourceDefinition> = Api::all(self.0.client.clone());
+        let found = crds
+            .get_metadata_opt(&name)
+            .await
+            .map_err(|error| format!("reading CustomResourceDefinition {name}: {error}"))?;
+        let Some(crd) = found else {
+            return Err(format!(
+                "kind {} of group {} does not exist: there is no CustomResourceDefinition {name}; install its provider or correct the reference",
+                reference.kind, reference.api_group
+            ));
+        };
+        let Some(version) = contract::api_version(crd.labels()) else {
+            return Err(format!(
+                "CustomResourceDefinition {name} has none of the labels cluster.x-k8s.io/v1beta2 and cluster.x-k8s.io/v1beta1 that name the API versions which satisfy Cluster API's contract"
+            ));
+        };
+        let gvk = GroupVersionKind::gvk(&reference.api_group, &version, &reference.kind);
+        let resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
+        let cache = Informer::builder(Api::<DynamicObject>::all_with(
+            self.0.client.clone(),
+            &resource,
+        ))
+        .start();
+        let kind = {
+            let mut kinds = self.0.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = (reference.api_group.clone(), reference.kind.clone());
+            if let Some(first) = kinds.get(&place) {
+                return Ok(first.clone());
+            }
+            let kind = Kind { resource, cache };
+            kinds.insert(place, kind.clone());
+            kind
+        };
+        let (mut changes, queue) = (kind.cache.subscribe(), queue.clone());
+        tokio::spawn(async move {
+            while let Some(change) = changes.recv().await {
+                change
+                    .either()
+                    .filter_map(|object| key_of(object))
+                    .for_each(|key| queue.add(key));
+            }
+        });
+        kind.cache
+            .synced()
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(kind)
+    }
+
+    /// The object that a reference names.
+    pub async fn get(
+        &self,
+        namespace: &str,
+        reference: &ContractReference,
+        queue: &Queue<Key>,
+        key_of: KeyOf,
+    ) -> Found {
+        match self.kind(reference, queue, key_of).await {
+            Err(why) => Found::Unusable(why),
+            Ok(kind) => match kind.cache.get(&Key::new(namespace, &reference.name)) {
+                Some(object) => Found::Here(object),
+                None => Found::Missing,
+            },
+        }
+    }
+
+    /// All objects of a kind in a namespace that carry a label's value.
+    pub async fn labelled(
+        &self,
+        namespace: &str,
+        reference: &ContractReference,
+        label: (&str, &str),
+        queue: &Queue<Key>,
+        key_of: KeyOf,
+    ) -> Result<Vec<Arc<DynamicObject>>, String> {
+        let kind = self.kind(reference, queue, key_of).await?;
+        Ok(kind
+            .cache
+            .walk_all()
+            .into_iter()
+            .filter(|object| object.namespace().as_deref() == Some(namespace))
+            .filter(|object| {
+                object
+                    .labels()
+                    .get(label.0)
+                    .is_some_and(|value| value == label.1)
+            })
+            .collect())
+    }
+
+    /// The API of a reference's kind, once it is known.
+    pub fn api(
+        &self,
+        namespace: &str,
+        reference: &ContractReference,
+    ) -> Option<Api<DynamicObject>> {
+        let kind = self.known(reference)?;
+        Some(Api::namespaced_with(
+            self.0.client.clone(),
+            namespace,
+            &kind.resource,
+        ))
+    }
+
+    /// The group and version that a kind is used at, once it is known.
+    pub fn api_version(&self, reference: &ContractReference) -> Option<String> {
+        Some(self.known(reference)?.resource.api_version)
+    }
+
+    /// Takes over what the API answered to a write.
+    pub fn absorb(&self, reference: &ContractReference, object: DynamicObject) {
+        if let Some(kind) = self.known(reference) {
+            kind.cache.absorb(object);
+        }
+    }
+}
+
+/// The plural as CRDs of providers have it: clients compute it. Source: Cluster API.
+fn plural(kind: &str) -> String {
+    let lower = kind.to_lowercase();
+    match lower.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => format!("{stem}ies"),
+        _ if lower.ends_with('s')
+            || lower.ends_with('x')
+            || lower.ends_with("ch")
+            || lower.ends_with("sh") =>
+        {
+            format!("{lower}es")
+        }
+        _ => format!("{lower}s"),
+    }
+}
+
+/// The key of the owner of that kind.
+pub fn owner_key(object: &DynamicObject, kind: &str) -> Option<Key> {
+    let owner = object
+        .owner_references()
+        .iter()
+        .find(|owner| owner.kind == kind)?;
+    Some(Key::new(
+        object.namespace().unwrap_or_default(),
+        &owner.name,
+    ))
+}
