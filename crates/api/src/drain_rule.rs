@@ -24,13 +24,13 @@ pub struct MachineDrainRuleSpec {
     /// The Machines it is for, any of these; all when absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [{
-        "rule": "self.all(x, self.exists_one(y, x == y))", "message": "entries in machines must be unique"
+        "rule": "self.all(entry, self.exists_one(other, other == entry))", "message": "each entry of machines may be given once"
     }]))]
     pub machines: Vec<DrainRuleMachines>,
     /// The Pods it is for, any of these; all when absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-list-type" = "atomic", "x-kubernetes-validations" = [{
-        "rule": "self.all(x, self.exists_one(y, x == y))", "message": "entries in pods must be unique"
+        "rule": "self.all(entry, self.exists_one(other, other == entry))", "message": "each entry of pods may be given once"
     }]))]
     pub pods: Vec<DrainRulePods>,
 }

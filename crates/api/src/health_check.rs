@@ -83,8 +83,8 @@ pub struct UnhealthyMachineCondition {
     /// Type of the condition; not one that the check itself decides.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 316), regex(pattern = crate::schema::CONDITION_TYPE), extend("x-kubernetes-validations" = [{
-        "rule": "!(self in ['Ready', 'Available', 'HealthCheckSucceeded', 'OwnerRemediated', 'ExternallyRemediated'])",
-        "message": "type must not be one of: Ready, Available, HealthCheckSucceeded, OwnerRemediated, ExternallyRemediated"
+        "rule": "!['ExternallyRemediated', 'OwnerRemediated', 'HealthCheckSucceeded', 'Available', 'Ready'].exists(own, own == self)",
+        "message": "conditions that health checks themselves decide cannot be checked: Ready, Available, HealthCheckSucceeded, OwnerRemediated, ExternallyRemediated"
     }]))]
     pub type_: String,
     /// The status that is unhealthy.
