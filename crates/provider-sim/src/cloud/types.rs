@@ -55,6 +55,10 @@ pub struct Template {
 }
 
 /// An instance, named by its ID.
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "columns of the same type are not the same column"
+)]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "sim.muster.dev",

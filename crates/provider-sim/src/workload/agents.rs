@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::{Namespace, Node, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muster_apiserver::Host;
@@ -26,6 +27,8 @@ const RENEW: Duration = Duration::from_secs(20);
 const GRACE: Duration = Duration::from_secs(50);
 /// How often the node monitor looks.
 const TICK: Duration = Duration::from_secs(10);
+/// Taint of a Node whose kubelet is not heard of any more.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// How many Leases are renewed at once.
 const PARALLEL: usize = 16;
 
@@ -230,25 +233,18 @@ impl Workload {
         let mut ticks = tokio::time::interval(TICK);
         loop {
             ticks.tick().await;
-            let nodes: Vec<(String, bool)> = {
-                let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
-                alive
-                    .iter()
-                    .map(|(node, alive)| (node.clone(), *alive))
-                    .collect()
-            };
-            last.retain(|node, _| nodes.iter().any(|(name, _)| name == node));
+            let nodes: HashMap<String, bool> = super::lock(&self.alive).clone();
+            last.retain(|node, _| nodes.contains_key(node));
             let now = Instant::now();
             let mut due = Vec::new();
             for (node, alive) in nodes {
                 let renewed = *last.entry(node.clone()).or_insert(now);
-                if alive && (now.duration_since(renewed) >= RENEW || renewed == now) {
+                let silent = now.duration_since(renewed);
+                if alive && (silent >= RENEW || renewed == now) {
                     last.insert(node.clone(), now);
-                    due.push(self.answers(node));
-                } else if !alive && now.duration_since(renewed) >= GRACE {
-                    if let Err(error) = self.mark_unreachable(&node).await {
-                        tracing::debug!(node, %error, "the Node could not be marked");
-                    }
+                    due.push(self.answers(node).boxed());
+                } else if !alive && silent >= GRACE {
+                    due.push(self.is_silent(node).boxed());
                 }
             }
             futures::stream::iter(due)
@@ -264,13 +260,17 @@ impl Workload {
         }
     }
 
+    async fn is_silent(&self, node: String) {
+        if let Err(error) = self.mark_unreachable(&node).await {
+            tracing::debug!(node, %error, "the Node could not be marked");
+        }
+    }
+
     async fn answer(&self, node: &str) -> Result<(), kube::Error> {
         let Some(current) = self.nodes.get(&Key::new("", node)) else {
             return Ok(());
         };
-        if !is_node_ready(&current) {
-            self.mark(&current, "True", "KubeletReady", false).await?;
-        }
+        self.mark(&current, "True", "KubeletReady", false).await?;
         self.renew(node).await
     }
 
@@ -291,9 +291,6 @@ impl Workload {
         let Some(current) = self.nodes.get(&Key::new("", node)) else {
             return Ok(());
         };
-        if !is_node_ready(&current) {
-            return Ok(());
-        }
         self.mark(&current, "Unknown", "NodeStatusUnknown", true)
             .await?;
         for pod in self.pods.by(self.pods_by_node, node) {
@@ -302,6 +299,8 @@ impl Workload {
         Ok(())
     }
 
+    /// Brings conditions and taint of a Node to what its kubelet's silence means; each is written only where it differs, so
+    /// that a pass that ended between the two is made good by the next.
     async fn mark(
         &self,
         node: &Node,
@@ -309,52 +308,69 @@ impl Workload {
         reason: &str,
         unreachable: bool,
     ) -> Result<(), kube::Error> {
-        const TAINT: &str = "node.kubernetes.io/unreachable";
-        let now = Timestamp::from_second(self.clock.now().as_second()).unwrap_or_default();
-        let mut value = json!(node);
-        for condition in value["status"]["conditions"]
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-        {
-            if condition["type"] == "Ready" || unreachable {
-                condition["status"] = if condition["type"] == "Ready" {
-                    ready
-                } else {
-                    "Unknown"
-                }
-                .into();
-                condition["reason"] = reason.into();
-                condition["lastTransitionTime"] = json!(now);
-            } else if condition["status"] == "Unknown" {
-                condition["status"] = "False".into();
-                condition["lastTransitionTime"] = json!(now);
-            }
-        }
         let nodes: Api<Node> = Api::all(self.client.clone());
         let name = node.name_any();
-        let status = json!({"status": {"conditions": value["status"]["conditions"]}});
-        let patched = nodes
-            .patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
-            .await?;
-        let mut taints = json!(
-            patched
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.taints.clone())
-                .unwrap_or_default()
-        );
-        if let Some(list) = taints.as_array_mut() {
-            list.retain(|taint| taint["key"] != TAINT);
-            if unreachable {
-                list.push(json!({"key": TAINT, "effect": "NoSchedule", "timeAdded": now}));
-            }
+        let now = Timestamp::from_second(self.clock.now().as_second()).unwrap_or_default();
+        if is_node_ready(node) == unreachable {
+            let conditions = marked(node, ready, reason, now);
+            let status = json!({"status": {"conditions": conditions}});
+            let patched = nodes
+                .patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
+                .await?;
+            self.nodes.absorb(patched);
         }
-        let patch = json!({"metadata": {"resourceVersion": patched.resource_version()}, "spec": {"taints": taints}});
+        let Some(node) = self.nodes.get(&Key::new("", &name)) else {
+            return Ok(());
+        };
+        let mut taints = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.taints.clone())
+            .unwrap_or_default();
+        if taints.iter().any(|taint| taint.key == UNREACHABLE) == unreachable {
+            return Ok(());
+        }
+        if unreachable {
+            taints.push(Taint {
+                key: UNREACHABLE.to_owned(),
+                effect: "NoSchedule".to_owned(),
+                time_added: Some(Time(now)),
+                value: None,
+            });
+        } else {
+            taints.retain(|taint| taint.key != UNREACHABLE);
+        }
+        // Taints are one list to a merge: only onto the state that was read.
+        let patch = json!({"metadata": {"resourceVersion": node.resource_version()}, "spec": {"taints": taints}});
         let patched = nodes
             .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
             .await?;
         self.nodes.absorb(patched);
         Ok(())
     }
+}
+
+/// The Node's conditions when its kubelet answers again, or is not heard of any more and nothing is known.
+fn marked(node: &Node, ready: &str, reason: &str, now: Timestamp) -> Vec<Value> {
+    let conditions = node
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .map(|condition| {
+            let status = match (condition.type_.as_str(), ready) {
+                ("Ready", _) | (_, "Unknown") => ready,
+                _ => "False",
+            };
+            let mut value = json!(condition);
+            if condition.status != status {
+                value["status"] = status.into();
+                value["lastTransitionTime"] = json!(now);
+            }
+            if condition.type_ == "Ready" || ready == "Unknown" {
+                value["reason"] = reason.into();
+            }
+            value
+        })
+        .collect()
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
+use muster_api::conditions::{self, Said, Status};
 use muster_apiserver::machinery::selector::LabelSelector;
 use muster_informers::{Key, Requeue};
 use serde_json::json;
@@ -20,6 +21,9 @@ use super::{WorkError, Workload, is_deleting, is_finished, is_ready, moved_on};
 /// For how long an eviction counts though its Pod does not go. Source: Kubernetes.
 const DISRUPTED_FOR: SignedDuration = SignedDuration::from_secs(120);
 
+/// When what could not be counted is counted again.
+const RECOUNT: Duration = Duration::from_secs(5);
+
 /// The counts of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counts {
@@ -27,39 +31,42 @@ struct Counts {
     desired: i32,
 }
 
-/// How many Pods are expected, and how many of them have to be healthy.
-fn counts(budget: &PodDisruptionBudget, pods: i32, scale: i32) -> Counts {
+/// How many Pods are expected, and how many of them have to be healthy. What the Pods' controllers want together, `scale`,
+/// matters for shares and for what may be missing; only a plain number of Pods that have to be there does without.
+fn counts(
+    budget: &PodDisruptionBudget,
+    pods: i32,
+    scale: impl FnOnce() -> Result<i32, String>,
+) -> Result<Counts, String> {
     let spec = budget.spec.as_ref();
-    let share = |text: &str, of: i32| {
-        let percent: i32 = text.trim_end_matches('%').parse().unwrap_or(100);
+    let share = |text: &str, of: i32| -> Result<i32, String> {
+        let percent: i64 = text
+            .strip_suffix('%')
+            .and_then(|number| number.parse().ok())
+            .ok_or_else(|| format!("{text:?} is neither a number nor a percentage"))?;
         // Percentages are rounded up, in both directions. Source: Kubernetes.
-        (of * percent + 99) / 100
+        Ok(i32::try_from((i64::from(of) * percent + 99) / 100).unwrap_or(i32::MAX))
     };
-    match (
+    let (expected, desired) = match (
         spec.and_then(|s| s.max_unavailable.as_ref()),
         spec.and_then(|s| s.min_available.as_ref()),
     ) {
-        (Some(IntOrString::Int(most)), _) => Counts {
-            expected: scale,
-            desired: (scale - most).max(0),
-        },
-        (Some(IntOrString::String(most)), _) => Counts {
-            expected: scale,
-            desired: (scale - share(most, scale)).max(0),
-        },
-        (None, Some(IntOrString::Int(least))) => Counts {
-            expected: pods,
-            desired: *least,
-        },
-        (None, Some(IntOrString::String(least))) => Counts {
-            expected: scale,
-            desired: share(least, scale),
-        },
-        (None, None) => Counts {
-            expected: pods,
-            desired: 0,
-        },
-    }
+        (Some(most), _) => {
+            let scale = scale()?;
+            let most = match most {
+                IntOrString::Int(most) => *most,
+                IntOrString::String(most) => share(most, scale)?,
+            };
+            (scale, (scale - most).max(0))
+        }
+        (None, Some(IntOrString::Int(least))) => (pods, *least),
+        (None, Some(IntOrString::String(least))) => {
+            let scale = scale()?;
+            (scale, share(least, scale)?)
+        }
+        (None, None) => (pods, 0),
+    };
+    Ok(Counts { expected, desired })
 }
 
 pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, WorkError> {
@@ -100,41 +107,53 @@ pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, Work
         .count();
     let healthy = i32::try_from(healthy).unwrap_or(i32::MAX);
     let total = i32::try_from(pods.len()).unwrap_or(i32::MAX);
-    let counts = counts(&budget, total, scale(workload, &pods));
-    let allowed = if counts.expected > 0 {
+    let counted = counts(&budget, total, || scale(workload, &pods));
+    let counts = counted.clone().unwrap_or(Counts {
+        expected: status.expected_pods.unwrap_or(0),
+        desired: status.desired_healthy.unwrap_or(0),
+    });
+    // Whoever cannot count allows nothing.
+    let allowed = if counts.expected > 0 && counted.is_ok() {
         (healthy - counts.desired).max(0)
     } else {
         0
     };
-    let mut conditions = status.conditions.clone().unwrap_or_default();
-    let said = muster_api::conditions::Said::new(
-        "DisruptionAllowed",
-        muster_api::conditions::Status::of(allowed > 0),
-        if allowed > 0 {
-            "SufficientPods"
-        } else {
-            "InsufficientPods"
-        },
-    );
-    muster_api::conditions::set(&mut conditions, said, budget.metadata.generation, now);
+    let mut list = status.conditions.clone().unwrap_or_default();
+    let reason = match (&counted, allowed > 0) {
+        (Err(_), _) => "SyncFailed",
+        (Ok(_), true) => "SufficientPods",
+        (Ok(_), false) => "InsufficientPods",
+    };
+    let mut said = Said::new("DisruptionAllowed", Status::of(allowed > 0), reason);
+    if let Err(why) = &counted {
+        said = said.because(why);
+    }
+    conditions::set(&mut list, said, budget.metadata.generation, now);
     let wait = disrupted
         .values()
         .map(|at| DISRUPTED_FOR.saturating_sub(now.duration_since(at.0)))
         .min();
     let next = PodDisruptionBudgetStatus {
-        conditions: Some(conditions),
+        conditions: Some(list),
         current_healthy: Some(healthy),
         desired_healthy: Some(counts.desired),
         disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
         disruptions_allowed: Some(allowed),
         expected_pods: Some(counts.expected),
-        observed_generation: budget.metadata.generation,
+        observed_generation: if counted.is_ok() {
+            budget.metadata.generation
+        } else {
+            status.observed_generation
+        },
     };
+    let recount = counted.is_err().then_some(RECOUNT);
     let requeue = wait
         .and_then(|left| Duration::try_from(left).ok())
-        .map_or(Requeue::Never, |left| {
-            Requeue::After(left + Duration::from_secs(1))
-        });
+        .map(|left| left + Duration::from_secs(1))
+        .into_iter()
+        .chain(recount)
+        .min()
+        .map_or(Requeue::Never, Requeue::After);
     if budget.status.as_ref() == Some(&next) {
         return Ok(requeue);
     }
@@ -157,42 +176,54 @@ pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, Work
     }
 }
 
-/// How many Pods the controllers of these Pods want together; Pods without one count as themselves.
-fn scale(workload: &Workload, pods: &[Arc<Pod>]) -> i32 {
+/// How many Pods the controllers of these Pods want together. Pods without a controller count for nothing, so that a budget
+/// over nothing else allows nothing; a controller that says no number makes the count fail. Source: Kubernetes.
+fn scale(workload: &Workload, pods: &[Arc<Pod>]) -> Result<i32, String> {
     let mut wanted: BTreeMap<String, i32> = BTreeMap::new();
-    let mut alone = 0;
     for pod in pods {
         let namespace = pod.namespace().unwrap_or_default();
-        let owner = pod
-            .owner_references()
-            .iter()
-            .find(|owner| owner.controller == Some(true));
-        let set = owner
-            .filter(|owner| owner.kind == "ReplicaSet")
-            .and_then(|owner| {
-                workload
-                    .replica_sets
-                    .get(&Key::new(&namespace, &owner.name))
-            });
-        let Some(set) = set else {
-            alone += 1;
-            continue;
-        };
-        let above = set
-            .owner_references()
-            .iter()
-            .find(|owner| owner.controller == Some(true));
-        let deployment =
-            above.and_then(|owner| workload.deployments.get(&Key::new(&namespace, &owner.name)));
-        match deployment {
-            Some(deployment) => wanted.insert(
-                deployment.uid().unwrap_or_default(),
-                super::wanted_of_deployment(&deployment),
-            ),
-            None => wanted.insert(set.uid().unwrap_or_default(), super::wanted_of_set(&set)),
-        };
+        if let Some(owner) = controller(&**pod) {
+            let key = Key::new(&namespace, &owner.name);
+            let (uid, replicas) = match owner.kind.as_str() {
+                "ReplicaSet" => of_replica_set(workload, &key),
+                "StatefulSet" => workload
+                    .stateful_sets
+                    .get(&key)
+                    .map(|set| (set.uid(), super::stateful_set::replicas(&set))),
+                _ => None,
+            }
+            .ok_or_else(|| {
+                format!(
+                    "found no controller with a number of replicas for pod {:?}, which {} {} owns",
+                    pod.name_any(),
+                    owner.kind,
+                    owner.name
+                )
+            })?;
+            wanted.insert(uid.unwrap_or_default(), replicas);
+        }
     }
-    wanted.values().sum::<i32>() + alone
+    Ok(wanted.values().fold(0, |sum, n| sum.saturating_add(*n)))
+}
+
+fn controller(object: &impl ResourceExt) -> Option<&OwnerReference> {
+    let owners = object.owner_references();
+    owners.iter().find(|owner| owner.controller == Some(true))
+}
+
+/// What a ReplicaSet wants, or the Deployment that it belongs to.
+fn of_replica_set(workload: &Workload, key: &Key) -> Option<(Option<String>, i32)> {
+    let set = workload.replica_sets.get(key)?;
+    let deployment = controller(&*set)
+        .filter(|owner| owner.kind == "Deployment")
+        .and_then(|owner| {
+            let key = Key::new(&key.namespace, &owner.name);
+            workload.deployments.get(&key)
+        });
+    Some(match deployment {
+        Some(deployment) => (deployment.uid(), super::wanted_of_deployment(&deployment)),
+        None => (set.uid(), super::wanted_of_set(&set)),
+    })
 }
 
 #[cfg(test)]
@@ -213,10 +244,21 @@ mod tests {
             (json!({"maxUnavailable": 10}), 6, 0),
         ] {
             assert_eq!(
-                counts(&budget(spec.clone()), 5, 6),
-                Counts { expected, desired },
+                counts(&budget(spec.clone()), 5, || Ok(6)),
+                Ok(Counts { expected, desired }),
                 "{spec}"
             );
         }
+    }
+
+    #[test]
+    fn only_a_plain_number_is_counted_without_the_controllers() {
+        let budget = |spec: serde_json::Value| -> PodDisruptionBudget {
+            serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap()
+        };
+        let unknown = || Err("unknown".to_owned());
+        assert!(counts(&budget(json!({"minAvailable": 2})), 5, unknown).is_ok());
+        assert!(counts(&budget(json!({"minAvailable": "50%"})), 5, unknown).is_err());
+        assert!(counts(&budget(json!({"maxUnavailable": 1})), 5, unknown).is_err());
     }
 }

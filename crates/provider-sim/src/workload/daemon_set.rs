@@ -3,15 +3,17 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use muster_informers::{Key, Requeue};
 use serde_json::{Value, json};
 
 use super::{
-    WorkError, Workload, is_deleting, is_finished, is_ready, moved_on, node_of, scheduler,
+    WorkError, Workload, delete, is_deleting, is_finished, is_ready, moved_on, node_of, scheduler,
+    together,
 };
 
 /// What every daemon tolerates, so that it stays where nothing else does. Source: Kubernetes.
@@ -58,40 +60,56 @@ pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, Work
     if is_deleting(&*set) {
         return Ok(Requeue::Never);
     }
-    let pods: Vec<Arc<Pod>> = workload
+    let (ended, pods): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = workload
         .pods
         .by(workload.pods_by_owner, &set.uid().unwrap_or_default())
         .into_iter()
-        .filter(|pod| !is_deleting(&**pod) && !is_finished(pod))
+        .filter(|pod| !is_deleting(&**pod))
+        .partition(|pod| is_finished(pod));
+    let taken: HashSet<&str> = pods
+        .iter()
+        .chain(&ended)
+        .filter_map(|pod| node_of(pod))
         .collect();
-    let taken: HashSet<&str> = pods.iter().filter_map(|pod| node_of(pod)).collect();
-    let api: Api<Pod> = Api::namespaced(workload.client.clone(), &key.namespace);
+    // Which Nodes accept it does not depend on the Node that a Pod names.
+    let pattern: Pod =
+        serde_json::from_value(template(&set, "")).expect("a Pod of this form deserializes");
     let mut wanted = 0;
+    let mut made = Vec::new();
     for node in workload.nodes.walk_all() {
-        let name = node.name_any();
-        let pod: Pod =
-            serde_json::from_value(template(&set, &name)).expect("a Pod of this form deserializes");
-        if is_deleting(&*node) || !scheduler::may_run(&pod, &node) {
-            for stray in pods
-                .iter()
-                .filter(|pod| node_of(pod) == Some(&name) && is_deleting(&*node))
-            {
-                let _ = api
-                    .delete(&stray.name_any(), &DeleteParams::default())
-                    .await;
-            }
+        if is_deleting(&*node) || !scheduler::may_run(&pattern, &node) {
             continue;
         }
         wanted += 1;
+        let name = node.name_any();
         if !taken.contains(name.as_str()) {
-            match api.create(&PostParams::default(), &pod).await {
-                Ok(created) => workload.pods.absorb(created),
-                Err(error) if moved_on(&error) => {}
-                Err(error) => return Err(error.into()),
-            }
+            made.push(create(workload, &set, &pattern, name).boxed());
         }
     }
+    together(made).await?;
+    // A daemon that ended is replaced once it is gone.
+    let gone = ended.iter().map(|pod| delete(workload, pod).boxed());
+    together(gone.collect()).await?;
     write_status(workload, &set, &pods, wanted).await
+}
+
+async fn create(
+    workload: &Workload,
+    set: &DaemonSet,
+    pattern: &Pod,
+    node: String,
+) -> Result<(), WorkError> {
+    let mut pod = pattern.clone();
+    if let Some(spec) = &mut pod.spec {
+        spec.node_name = Some(node);
+    }
+    let api: Api<Pod> = Api::namespaced(
+        workload.client.clone(),
+        &set.namespace().unwrap_or_default(),
+    );
+    let created = api.create(&PostParams::default(), &pod).await?;
+    workload.pods.absorb(created);
+    Ok(())
 }
 
 async fn write_status(

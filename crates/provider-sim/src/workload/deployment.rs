@@ -12,13 +12,9 @@ use super::{WorkError, Workload, is_deleting, moved_on, wanted_of_deployment, wa
 
 const HASH: &str = "pod-template-hash";
 
-/// A short hash of the template, the same whenever it is computed.
+/// The hash of a Deployment's template.
 fn hash(deployment: &Deployment) -> String {
-    let text = json!(deployment.spec.as_ref().map(|spec| &spec.template)).to_string();
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{:010x}", hash & 0xff_ffff_ffff)
+    super::hash(&json!(deployment.spec.as_ref().map(|spec| &spec.template)))
 }
 
 pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, WorkError> {

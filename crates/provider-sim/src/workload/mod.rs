@@ -10,14 +10,18 @@ mod deployment;
 mod kubelet;
 mod replica_set;
 mod scheduler;
+mod stateful_set;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt};
 use muster_clock::Clock;
 use muster_informers::{Change, Index, Informer, Key, Options, Queue};
@@ -32,6 +36,7 @@ pub(crate) enum Work {
     Deployment(Key),
     ReplicaSet(Key),
     DaemonSet(Key),
+    StatefulSet(Key),
     Budget(Key),
     Pod(Key),
     Schedule,
@@ -56,11 +61,14 @@ pub(crate) struct Workload {
     replica_sets: Informer<ReplicaSet>,
     replica_sets_by_owner: Index,
     daemon_sets: Informer<DaemonSet>,
+    stateful_sets: Informer<StatefulSet>,
     budgets: Informer<PodDisruptionBudget>,
     budgets_by_namespace: Index,
     queue: Queue<Work>,
     /// Nodes whose kubelet answers.
     alive: Mutex<HashMap<String, bool>>,
+    /// Where Pods were bound to, by UID, until the cache shows it.
+    assumed: Mutex<HashMap<String, String>>,
     /// When something with a Pod began: to start, or to stop.
     began: Mutex<HashMap<String, Instant>>,
 }
@@ -158,10 +166,12 @@ impl Workload {
             replica_sets: replica_sets.start(),
             replica_sets_by_owner,
             daemon_sets: Informer::builder(Api::<DaemonSet>::all(client.clone())).start(),
+            stateful_sets: Informer::builder(Api::<StatefulSet>::all(client.clone())).start(),
             budgets: budgets.start(),
             budgets_by_namespace,
             queue: Queue::default(),
             alive: Mutex::default(),
+            assumed: Mutex::default(),
             began: Mutex::default(),
             client,
         });
@@ -176,6 +186,7 @@ impl Workload {
                 && self.deployments.synced().await.is_ok()
                 && self.replica_sets.synced().await.is_ok()
                 && self.daemon_sets.synced().await.is_ok()
+                && self.stateful_sets.synced().await.is_ok()
                 && self.budgets.synced().await.is_ok()
         };
         tokio::select! {
@@ -197,6 +208,7 @@ impl Workload {
                         Work::Deployment(key) => deployment::pass(&workload, &key).await,
                         Work::ReplicaSet(key) => replica_set::pass(&workload, &key).await,
                         Work::DaemonSet(key) => daemon_set::pass(&workload, &key).await,
+                        Work::StatefulSet(key) => stateful_set::pass(&workload, &key).await,
                         Work::Budget(key) => budget::pass(&workload, &key).await,
                         Work::Pod(key) => kubelet::pass(&workload, &key).await,
                         Work::Schedule => scheduler::pass(&workload).await,
@@ -215,6 +227,7 @@ impl Workload {
         let mut deployments = self.deployments.subscribe();
         let mut sets = self.replica_sets.subscribe();
         let mut daemons = self.daemon_sets.subscribe();
+        let mut stateful = self.stateful_sets.subscribe();
         let mut budgets = self.budgets.subscribe();
         let q = &self.queue;
         loop {
@@ -227,6 +240,7 @@ impl Workload {
                     owners(&change, "Deployment").for_each(|key| q.add(Work::Deployment(key)));
                 }
                 Some(change) = daemons.recv() => keys(&change).for_each(|key| q.add(Work::DaemonSet(key))),
+                Some(change) = stateful.recv() => keys(&change).for_each(|key| q.add(Work::StatefulSet(key))),
                 Some(change) = budgets.recv() => keys(&change).for_each(|key| q.add(Work::Budget(key))),
                 else => return,
             }
@@ -238,6 +252,7 @@ impl Workload {
         keys(change).for_each(|key| q.add(Work::Pod(key)));
         owners(change, "ReplicaSet").for_each(|key| q.add(Work::ReplicaSet(key)));
         owners(change, "DaemonSet").for_each(|key| q.add(Work::DaemonSet(key)));
+        owners(change, "StatefulSet").for_each(|key| q.add(Work::StatefulSet(key)));
         // A Pod that waits for a place, or one that leaves a place free.
         let frees = change.new.as_ref().is_none_or(|pod| is_finished(pod));
         let waits = change
@@ -253,13 +268,10 @@ impl Workload {
                 q.add(Work::Budget(Key::of(&*budget)));
             }
         }
-        if change.new.is_none()
-            && let Some(uid) = change.old.as_ref().and_then(|pod| pod.uid())
-        {
-            self.began
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&uid);
+        match &change.new {
+            Some(pod) if node_of(pod).is_some() => self.assume_no_more(pod),
+            Some(_) => {}
+            None => change.old.iter().for_each(|pod| self.forget(pod)),
         }
     }
 
@@ -285,25 +297,64 @@ impl Workload {
     }
 
     fn is_alive(&self, node: &str) -> bool {
-        let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
-        alive.get(node).copied().unwrap_or(false)
+        lock(&self.alive).get(node).copied().unwrap_or(false)
+    }
+
+    fn assume(&self, pod: &Pod, node: String) {
+        if let Some(uid) = pod.uid() {
+            lock(&self.assumed).insert(uid, node);
+        }
+    }
+
+    fn assume_no_more(&self, pod: &Pod) {
+        if let Some(uid) = &pod.metadata.uid {
+            lock(&self.assumed).remove(uid);
+        }
+    }
+
+    fn assumed_place(&self, pod: &Pod) -> Option<String> {
+        lock(&self.assumed).get(pod.metadata.uid.as_ref()?).cloned()
+    }
+
+    /// Forgets what was remembered of a Pod that is gone.
+    fn forget(&self, pod: &Pod) {
+        self.assume_no_more(pod);
+        if let Some(uid) = &pod.metadata.uid {
+            let mut began = lock(&self.began);
+            for what in ["start", "run", "stop"] {
+                began.remove(&format!("{what}/{uid}"));
+            }
+        }
     }
 
     /// How long ago something with this Pod was first waited for.
     fn since(&self, uid: &str) -> Duration {
-        let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
-        began
+        lock(&self.began)
             .entry(uid.to_owned())
             .or_insert_with(Instant::now)
             .elapsed()
     }
 
     fn is_over(&self, uid: &str) {
-        self.began
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(uid);
+        lock(&self.began).remove(uid);
     }
+}
+
+/// How many writes are under way at once for one piece of work.
+const PARALLEL: usize = 16;
+
+/// Carries out writes side by side, so many at a time; the first failure is told once all are done.
+async fn together(writes: Vec<BoxFuture<'_, Result<(), WorkError>>>) -> Result<(), WorkError> {
+    let done: Vec<Result<(), WorkError>> = futures::stream::iter(writes)
+        .buffer_unordered(PARALLEL)
+        .collect()
+        .await;
+    done.into_iter().collect()
+}
+
+// Nothing under these locks can panic half-way through an update.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn keys<K: Resource>(change: &Change<K>) -> impl Iterator<Item = Key> + use<K> {
@@ -329,6 +380,37 @@ fn owners<K: Resource>(change: &Change<K>, kind: &str) -> impl Iterator<Item = K
             })
     });
     owner.into_iter()
+}
+
+/// Deletes this very Pod, as whoever owns it does.
+async fn delete(workload: &Workload, pod: &Pod) -> Result<(), WorkError> {
+    let api: Api<Pod> = Api::namespaced(
+        workload.client.clone(),
+        &pod.namespace().unwrap_or_default(),
+    );
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: pod.uid(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match api.delete(&pod.name_any(), &params).await {
+        Ok(either::Either::Left(pod)) => workload.pods.absorb(pod),
+        Ok(either::Either::Right(_)) => {}
+        Err(error) if moved_on(&error) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// A short hash of a template, the same whenever it is computed.
+fn hash(template: &serde_json::Value) -> String {
+    let text = template.to_string();
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{:010x}", hash & 0xff_ffff_ffff)
 }
 
 /// Whether a failed write only says that the object moved on meanwhile; the cache brings what it is now.

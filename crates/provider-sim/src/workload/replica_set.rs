@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use muster_informers::{Key, Requeue};
 use serde_json::json;
 
-use super::{WorkError, Workload, is_deleting, is_finished, is_ready, moved_on, node_of};
+use super::{
+    WorkError, Workload, delete, is_deleting, is_finished, is_ready, moved_on, node_of, together,
+};
 
 pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, WorkError> {
     let Some(set) = workload.replica_sets.get(key) else {
@@ -27,25 +30,8 @@ pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, Work
         .filter(|pod| !is_deleting(&**pod) && !is_finished(pod))
         .collect();
     let wanted = usize::try_from(super::wanted_of_set(&set)).unwrap_or(0);
-    let api: Api<Pod> = Api::namespaced(workload.client.clone(), &key.namespace);
-    for _ in pods.len()..wanted {
-        let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
-        let metadata = template
-            .and_then(|template| template.metadata.clone())
-            .unwrap_or_default();
-        let pod: Pod = serde_json::from_value(json!({
-            "metadata": {
-                "generateName": format!("{}-", set.name_any()),
-                "labels": metadata.labels.unwrap_or_default(),
-                "annotations": metadata.annotations.unwrap_or_default(),
-                "ownerReferences": [set.controller_owner_ref(&())],
-            },
-            "spec": template.and_then(|template| template.spec.as_ref()),
-        }))
-        .expect("a Pod of this form deserializes");
-        let created = api.create(&PostParams::default(), &pod).await?;
-        workload.pods.absorb(created);
-    }
+    let made = (pods.len()..wanted).map(|_| create(workload, &set).boxed());
+    together(made.collect()).await?;
     let mut surplus = pods.clone();
     // Those that do least go first: without a place, not ready, then the youngest.
     surplus.sort_by_key(|pod| {
@@ -56,22 +42,34 @@ pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, Work
             pod.name_any(),
         )
     });
-    for pod in surplus.iter().take(pods.len().saturating_sub(wanted)) {
-        let params = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: pod.uid(),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        match api.delete(&pod.name_any(), &params).await {
-            Ok(either::Either::Left(pod)) => workload.pods.absorb(pod),
-            Ok(either::Either::Right(_)) => {}
-            Err(error) if moved_on(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
+    surplus.truncate(pods.len().saturating_sub(wanted));
+    let gone = surplus.iter().map(|pod| delete(workload, pod).boxed());
+    together(gone.collect()).await?;
     write_status(workload, &set, &pods).await
+}
+
+async fn create(workload: &Workload, set: &ReplicaSet) -> Result<(), WorkError> {
+    let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
+    let metadata = template
+        .and_then(|template| template.metadata.clone())
+        .unwrap_or_default();
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {
+            "generateName": format!("{}-", set.name_any()),
+            "labels": metadata.labels.unwrap_or_default(),
+            "annotations": metadata.annotations.unwrap_or_default(),
+            "ownerReferences": [set.controller_owner_ref(&())],
+        },
+        "spec": template.and_then(|template| template.spec.as_ref()),
+    }))
+    .expect("a Pod of this form deserializes");
+    let api: Api<Pod> = Api::namespaced(
+        workload.client.clone(),
+        &set.namespace().unwrap_or_default(),
+    );
+    let created = api.create(&PostParams::default(), &pod).await?;
+    workload.pods.absorb(created);
+    Ok(())
 }
 
 async fn write_status(

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Binding, Node, Pod, Taint, Toleration};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
@@ -12,6 +14,7 @@ use serde_json::json;
 
 use super::{
     WorkError, Workload, controller_uid, is_deleting, is_finished, is_node_ready, moved_on,
+    together,
 };
 
 /// What a Node has or a Pod needs.
@@ -145,15 +148,46 @@ fn choose<'a>(pod: &Pod, places: &'a mut [Place]) -> Option<&'a mut Place> {
 }
 
 pub(super) async fn pass(workload: &Workload) -> Result<Requeue, WorkError> {
-    let waiting = workload.pods.by(workload.pods_unbound, "");
-    if waiting.is_empty() {
+    let unbound = workload.pods.by(workload.pods_unbound, "");
+    if unbound.is_empty() {
         return Ok(Requeue::Never);
     }
-    let mut places: Vec<Place> = workload
-        .nodes
-        .walk_all()
+    let mut places = places(workload);
+    // What was bound and is not in the cache yet has its place already.
+    let mut waiting = Vec::new();
+    for pod in unbound {
+        match workload.assumed_place(&pod) {
+            None => waiting.push(pod),
+            Some(node) => {
+                let place = places
+                    .iter_mut()
+                    .find(|place| place.node.metadata.name.as_ref() == Some(&node));
+                if let Some(place) = place {
+                    place.take(&pod);
+                }
+            }
+        }
+    }
+    let open = places.len();
+    let writes: Vec<BoxFuture<'_, Result<(), WorkError>>> = waiting
         .into_iter()
-        .filter(|node| is_open(node))
+        .map(|pod| match choose(&pod, &mut places) {
+            Some(place) => {
+                place.take(&pod);
+                let node = place.node.name_any();
+                bind(workload, pod, node).boxed()
+            }
+            None => refuse(workload, pod, open).boxed(),
+        })
+        .collect();
+    together(writes).await?;
+    Ok(Requeue::Never)
+}
+
+/// The Nodes that accept Pods, with what runs on them.
+fn places(workload: &Workload) -> Vec<Place> {
+    let open = workload.nodes.walk_all().into_iter();
+    open.filter(|node| is_open(node))
         .map(|node| {
             let mut place = Place {
                 room: room(&node),
@@ -161,28 +195,15 @@ pub(super) async fn pass(workload: &Workload) -> Result<Requeue, WorkError> {
                 owners: HashMap::new(),
                 node,
             };
-            for pod in workload
-                .pods
-                .by(workload.pods_by_node, &place.node.name_any())
-            {
+            let name = place.node.name_any();
+            for pod in workload.pods.by(workload.pods_by_node, &name) {
                 if !is_finished(&pod) {
                     place.take(&pod);
                 }
             }
             place
         })
-        .collect();
-    for pod in waiting {
-        match choose(&pod, &mut places) {
-            Some(place) => {
-                place.take(&pod);
-                let node = place.node.name_any();
-                bind(workload, &pod, &node).await?;
-            }
-            None => refuse(workload, &pod, places.len()).await?,
-        }
-    }
-    Ok(Requeue::Never)
+        .collect()
 }
 
 impl Place {
@@ -194,7 +215,7 @@ impl Place {
     }
 }
 
-async fn bind(workload: &Workload, pod: &Pod, node: &str) -> Result<(), WorkError> {
+async fn bind(workload: &Workload, pod: Arc<Pod>, node: String) -> Result<(), WorkError> {
     let api: Api<Pod> = Api::namespaced(
         workload.client.clone(),
         &pod.namespace().unwrap_or_default(),
@@ -205,18 +226,24 @@ async fn bind(workload: &Workload, pod: &Pod, node: &str) -> Result<(), WorkErro
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }))
     .expect("a Binding of this form deserializes");
+    workload.assume(&pod, node);
     let bound: Result<serde_json::Value, _> = api
         .create_subresource("binding", &name, &PostParams::default(), &binding)
         .await;
     match bound {
-        Ok(_) => {}
-        Err(error) if moved_on(&error) => return Ok(()),
-        Err(error) => return Err(error.into()),
+        Ok(_) => Ok(()),
+        Err(error) => {
+            workload.assume_no_more(&pod);
+            if moved_on(&error) {
+                Ok(())
+            } else {
+                Err(error.into())
+            }
+        }
     }
-    Ok(())
 }
 
-async fn refuse(workload: &Workload, pod: &Pod, open: usize) -> Result<(), WorkError> {
+async fn refuse(workload: &Workload, pod: Arc<Pod>, open: usize) -> Result<(), WorkError> {
     let message = format!(
         "0/{} nodes are available: none of the {open} that accept Pods has room for it or suits it.",
         workload.nodes.len()
@@ -230,8 +257,12 @@ async fn refuse(workload: &Workload, pod: &Pod, open: usize) -> Result<(), WorkE
         return Ok(());
     }
     let now = jiff::Timestamp::from_second(workload.clock.now().as_second()).unwrap_or_default();
-    let status = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-        "message": message, "lastTransitionTime": now}]}});
+    // Onto the state that was looked at, so that a Pod that found its place meanwhile is not said to wait.
+    let patch = json!({
+        "metadata": {"uid": pod.uid(), "resourceVersion": pod.resource_version()},
+        "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+            "message": message, "lastTransitionTime": now}]},
+    });
     let api: Api<Pod> = Api::namespaced(
         workload.client.clone(),
         &pod.namespace().unwrap_or_default(),
@@ -240,7 +271,7 @@ async fn refuse(workload: &Workload, pod: &Pod, open: usize) -> Result<(), WorkE
         .patch_status(
             &pod.name_any(),
             &PatchParams::default(),
-            &Patch::Strategic(status),
+            &Patch::Strategic(patch),
         )
         .await
     {
