@@ -186,7 +186,7 @@ async fn a_pool_whose_machines_can_be_seen_deleted_and_scaled() {
         ])
         .await
         .unwrap();
-        wait_for(&up, "machinepool/workers", ".status.phase", "Running").await;
+
         wait_for(&up, "machinepool/workers", ".status.replicas", replicas).await;
         wait_for(
             &up,
@@ -195,6 +195,7 @@ async fn a_pool_whose_machines_can_be_seen_deleted_and_scaled() {
             replicas,
         )
         .await;
+        wait_for(&up, "machinepool/workers", ".status.phase", "Running").await;
         assert_eq!(zones(&machines(&up).await), spread);
     }
     assert!(

@@ -296,7 +296,7 @@ async fn status(
     let status = next.status.get_or_insert_default();
     let mut done = status
         .initialization
-        .unwrap_or(ClusterInitialization::default());
+        .unwrap_or_default();
     if connection.is_ok() {
         done.control_plane_initialized = Some(true);
     }

@@ -39,15 +39,18 @@ fn key_of(object: &DynamicObject) -> Option<Key> {
 
 /// Evictions that were refused, with the time of the first refusal, by Machine.
 #[derive(Default)]
-pub(crate) struct Refusals(Mutex<HashMap<Key, BTreeMap<PodName, (Refusal, Timestamp)>>>);
+pub(crate) struct Refusals(Mutex<HashMap<Key, OfPods>>);
+
+/// Refusals by Pod.
+type OfPods = BTreeMap<PodName, (Refusal, Timestamp)>;
 
 impl Refusals {
-    fn of(&self, key: &Key) -> BTreeMap<PodName, (Refusal, Timestamp)> {
+    fn of(&self, key: &Key) -> OfPods {
         let map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         map.get(key).cloned().unwrap_or_default()
     }
 
-    fn set(&self, key: &Key, refusals: BTreeMap<PodName, (Refusal, Timestamp)>) {
+    fn set(&self, key: &Key, refusals: OfPods) {
         let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if refusals.is_empty() {
             map.remove(key);
