@@ -1,7 +1,9 @@
 //! Worlds for tests and benchmarks.
 //!
 //! - [`process`]: the real binary as a child process, and `kubectl` against it.
+//! - [`world`]: a whole world in one process, in virtual time.
 //! - [`witness`]: watches a workload cluster from outside and says whether a budget was ever broken.
 
 pub mod process;
 pub mod witness;
+pub mod world;

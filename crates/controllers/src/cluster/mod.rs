@@ -294,9 +294,7 @@ async fn status(
         .by(context.caches.pools_by_cluster, &value);
     let provisioned = infrastructure.status == Status::True;
     let status = next.status.get_or_insert_default();
-    let mut done = status
-        .initialization
-        .unwrap_or_default();
+    let mut done = status.initialization.unwrap_or_default();
     if connection.is_ok() {
         done.control_plane_initialized = Some(true);
     }
