@@ -1,6 +1,11 @@
 //! The main job with the real binary and the real kubectl: six machines, a workload, one machine deleted, the pool
 //! scaled.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails, and says where"
+)]
+
 use std::path::{Path, PathBuf};
 
 use kube::config::Kubeconfig;

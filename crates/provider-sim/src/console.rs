@@ -53,19 +53,21 @@ pub async fn list(client: &Client) -> Result<Vec<CloudInstance>, ConsoleError> {
     Ok(all)
 }
 
-async fn patch(client: &Client, id: &str, patch: Value) -> Result<(), ConsoleError> {
+async fn find(client: &Client, id: &str) -> Result<CloudInstance, ConsoleError> {
     let found = list(client)
         .await?
         .into_iter()
         .find(|instance| instance.name_any() == id);
-    let Some(instance) = found else {
-        return Err(ConsoleError::NotFound {
-            what: "instance",
-            name: id.to_owned(),
-        });
-    };
-    let api: Api<CloudInstance> =
-        Api::namespaced(client.clone(), &instance.namespace().unwrap_or_default());
+    found.ok_or_else(|| ConsoleError::NotFound {
+        what: "instance",
+        name: id.to_owned(),
+    })
+}
+
+async fn patch(client: &Client, id: &str, patch: Value) -> Result<(), ConsoleError> {
+    let instance = find(client, id).await?;
+    let namespace = instance.namespace().unwrap_or_default();
+    let api: Api<CloudInstance> = Api::namespaced(client.clone(), &namespace);
     api.patch(id, &PatchParams::default(), &Patch::Merge(patch))
         .await?;
     Ok(())
@@ -76,11 +78,25 @@ async fn patch(client: &Client, id: &str, patch: Value) -> Result<(), ConsoleErr
 /// # Errors
 /// When there is none of that ID.
 pub async fn terminate(client: &Client, id: &str, now: Timestamp) -> Result<(), ConsoleError> {
+    let instance = find(client, id).await?;
+    if instance.is_terminating() {
+        // The first order stands, with what it does to the size.
+        return Ok(());
+    }
     let termination = Termination {
         at: Some(Time(now)),
         lowers_size: false,
     };
-    patch(client, id, json!({"spec": {"termination": termination}})).await
+    // Only as it was seen: an order that came meanwhile is not overwritten.
+    patch(
+        client,
+        id,
+        json!({
+            "metadata": {"resourceVersion": instance.resource_version()},
+            "spec": {"termination": termination},
+        }),
+    )
+    .await
 }
 
 /// Announces that an instance is taken back after a time.

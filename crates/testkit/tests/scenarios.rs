@@ -1,5 +1,10 @@
 //! Stories of pools and machines, in virtual time: what a user does, and what must come of it.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails, and says where"
+)]
+
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -112,7 +117,12 @@ async fn a_deleted_machine_is_drained_within_its_budget_and_replaced_where_it_wa
     let events = world.events(&victim.name_any()).await.unwrap();
     assert_eq!(
         events,
-        ["DrainingNode", "SuccessfulDrainNode", "WaitingForInfrastructureDeletion", "DeletingNode"]
+        [
+            "DrainingNode",
+            "SuccessfulDrainNode",
+            "WaitingForInfrastructureDeletion",
+            "DeletingNode"
+        ]
     );
 }
 

@@ -24,6 +24,8 @@ pub(super) struct State {
 
 #[derive(Default)]
 struct Cluster {
+    /// The revision at which it was made, or the store was opened: nothing in it changed before.
+    since: u64,
     resources: HashMap<ResourceName, Resource>,
     followers: Vec<mpsc::UnboundedSender<Arc<Event>>>,
 }
@@ -96,6 +98,7 @@ impl State {
     pub(super) fn restored(&mut self, revision: u64) {
         self.revision = self.revision.max(revision);
         for cluster in self.clusters.values_mut() {
+            cluster.since = self.revision;
             for resource in cluster.resources.values_mut() {
                 resource.oldest = self.revision;
             }
@@ -103,13 +106,24 @@ impl State {
     }
 
     fn resource(&mut self, cluster: &ClusterName, resource: &ResourceName) -> &mut Resource {
-        let oldest = self.revision;
-        self.clusters
-            .entry(cluster.clone())
-            .or_default()
+        let cluster = self.cluster(cluster);
+        // A resource that nothing was written to has missed nothing since its cluster began, so that a watch from an
+        // empty list is served though other resources changed in between.
+        let oldest = cluster.since;
+        cluster
             .resources
             .entry(resource.clone())
             .or_insert_with(|| Resource::new(oldest))
+    }
+
+    fn cluster(&mut self, cluster: &ClusterName) -> &mut Cluster {
+        let since = self.revision;
+        self.clusters
+            .entry(cluster.clone())
+            .or_insert_with(|| Cluster {
+                since,
+                ..Cluster::default()
+            })
     }
 
     fn find(&self, cluster: &ClusterName, resource: &ResourceName) -> Option<&Resource> {
@@ -305,7 +319,7 @@ impl State {
 
     pub(super) fn follow_cluster(&mut self, cluster: &ClusterName) -> super::Followed {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let found = self.clusters.entry(cluster.clone()).or_default();
+        let found = self.cluster(cluster);
         found.followers.push(sender);
         let mut all = Vec::new();
         for (name, resource) in &found.resources {

@@ -234,3 +234,20 @@ async fn concurrent_commits_on_one_object_let_exactly_one_through() {
     let done = futures::future::join_all(attempts).await;
     assert_eq!(done.iter().filter(|result| result.is_ok()).count(), 1);
 }
+
+#[tokio::test]
+async fn a_watch_from_an_empty_list_is_served_though_other_resources_changed_meanwhile() {
+    let storage = Storage::in_memory();
+    storage
+        .commit(vec![put("a", Expect::Absent, "red")])
+        .await
+        .unwrap();
+    let other = ResourceName::new("example.com", "others");
+    let empty = storage.list(&cluster(), &other, None).revision;
+    storage
+        .commit(vec![put("b", Expect::Absent, "red")])
+        .await
+        .unwrap();
+    let mut events = storage.watch(&cluster(), &other, empty).unwrap();
+    assert!(events.ready().unwrap().events.is_empty());
+}

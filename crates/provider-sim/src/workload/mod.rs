@@ -1,6 +1,6 @@
 //! Workload clusters: what runs in them besides the API.
 //!
-//! One [`Workload`] per logical cluster holds the caches and a queue of [`Work`]; events become keys, and each key is
+//! One `Workload` per logical cluster holds the caches and a queue of `Work`; events become keys, and each key is
 //! handled in the file of its name. [`Agents`] are the machines' side: kubelets that register Nodes and answer.
 
 mod agents;

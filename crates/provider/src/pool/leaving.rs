@@ -82,7 +82,7 @@ async fn remove_machines<S: ScaleGroup>(
     key: &Key,
     pool: &MachinePool,
 ) -> Result<usize, PassError> {
-    // A size of nothing keeps the cloud from launching replacements, whatever order things go in.
+    hold(context, key).await?;
     let value = in_namespace(&key.namespace, &pool.name_any());
     let all: Vec<std::sync::Arc<Machine>> = context
         .caches
@@ -94,6 +94,30 @@ async fn remove_machines<S: ScaleGroup>(
     }
     let left = remove_infra_machines(context, key).await?;
     Ok(left + all.len())
+}
+
+/// What the cloud could not launch so far is not wanted any more: a group that goes keeps no more than it has.
+async fn hold<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<(), PassError> {
+    let group = context
+        .cloud
+        .describe(key)
+        .await
+        .map_err(cloud("describing the scale group"))?
+        .unwrap_or_default();
+    let live = group
+        .instances
+        .iter()
+        .filter(|instance| instance.state != InstanceState::Terminating)
+        .count();
+    let live = u32::try_from(live).unwrap_or(u32::MAX);
+    if live < group.size {
+        context
+            .cloud
+            .set_size(key, live)
+            .await
+            .map_err(cloud(format!("setting the size to {live}")))?;
+    }
+    Ok(())
 }
 
 async fn remove_infra_machines<S: ScaleGroup>(
