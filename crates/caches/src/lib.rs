@@ -22,7 +22,7 @@ pub struct Management {
     pub pools: Informer<MachinePool>,
     /// MachinePools by [`in_namespace`] of their Cluster's name.
     pub pools_by_cluster: Index,
-    /// MachinePools by [`reference`] of their InfraMachinePool or bootstrap object.
+    /// MachinePools by [`reference()`] of their InfraMachinePool or bootstrap object.
     pub pools_by_reference: Index,
     /// MachinePools by [`in_namespace`] of their bootstrap data Secret.
     pub pools_by_secret: Index,
@@ -32,7 +32,7 @@ pub struct Management {
     pub machines_by_pool: Index,
     /// Machines by [`in_namespace`] of their Cluster's name.
     pub machines_by_cluster: Index,
-    /// Machines by [`reference`] of their InfraMachine.
+    /// Machines by [`reference()`] of their InfraMachine.
     pub machines_by_reference: Index,
     /// Machines by [`in_cluster`] of their provider ID.
     pub machines_by_provider_id: Index,
