@@ -17,11 +17,12 @@ use super::{
 };
 
 /// What every daemon tolerates, so that it stays where nothing else does. Source: Kubernetes.
-const TOLERATED: [(&str, &str); 5] = [
+const TOLERATED: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
     ("node.kubernetes.io/disk-pressure", "NoSchedule"),
     ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
 

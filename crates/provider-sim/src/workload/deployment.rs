@@ -1,13 +1,16 @@
-//! Deployments: one ReplicaSet per template, the newest raised while the others go down.
+//! Deployments: one ReplicaSet per template, the newest raised while the others go down, as [`rollout`] says.
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, ReplicaSet};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use muster_informers::{Key, Requeue};
 use serde_json::json;
 
+use super::rollout::{self, Limits, Size};
 use super::{WorkError, Workload, is_deleting, moved_on, wanted_of_deployment, wanted_of_set};
 
 const HASH: &str = "pod-template-hash";
@@ -28,29 +31,22 @@ pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, Work
         workload.replica_sets_by_owner,
         &deployment.uid().unwrap_or_default(),
     );
-    let wanted = wanted_of_deployment(&deployment);
     let name = format!("{}-{}", deployment.name_any(), hash(&deployment));
     let api: Api<ReplicaSet> = Api::namespaced(workload.client.clone(), &key.namespace);
     let current = sets.iter().find(|set| set.name_any() == name);
+    let mut old: Vec<&Arc<ReplicaSet>> = sets.iter().filter(|set| set.name_any() != name).collect();
+    old.sort_by_key(|set| (set.creation_timestamp().map(|at| at.0), set.name_any()));
+    let sizes: Vec<Size> = old.iter().map(|set| Size::of(set)).collect();
+    let new = current.map_or_else(Size::default, |set| Size::of(set));
+    let (raised, lowered) = rollout::step(Limits::of(&deployment), new, &sizes);
     match current {
-        None => create(workload, &deployment, &name, wanted).await?,
-        Some(set) if wanted_of_set(set) != wanted => scale(workload, &api, set, wanted).await?,
-        Some(set) => {
-            // The others go once the new one stands.
-            let stands = set
-                .status
-                .as_ref()
-                .and_then(|s| s.available_replicas)
-                .unwrap_or(0)
-                >= wanted;
-            for old in sets
-                .iter()
-                .filter(|old| old.name_any() != name && wanted_of_set(old) != 0)
-            {
-                if stands {
-                    scale(workload, &api, old, 0).await?;
-                }
-            }
+        None => create(workload, &deployment, &name, raised).await?,
+        Some(set) if wanted_of_set(set) != raised => scale(workload, &api, set, raised).await?,
+        Some(_) => {}
+    }
+    for (set, wanted) in old.into_iter().zip(lowered) {
+        if wanted_of_set(set) != wanted {
+            scale(workload, &api, set, wanted).await?;
         }
     }
     write_status(workload, &deployment, &sets, &name).await
@@ -134,6 +130,7 @@ async fn write_status(
         "availableReplicas": ready,
         "updatedReplicas": updated,
         "unavailableReplicas": (wanted_of_deployment(deployment) - ready).max(0),
+        "conditions": conditions(deployment, ready, workload.clock.now()),
         "observedGeneration": deployment.metadata.generation,
     });
     let now = json!(deployment.status);
@@ -163,4 +160,35 @@ async fn write_status(
         Err(error) => return Err(error.into()),
     }
     Ok(Requeue::Never)
+}
+
+/// The conditions with Available as it is now; its times move only when its status does.
+fn conditions(deployment: &Deployment, available: i32, now: Timestamp) -> Vec<DeploymentCondition> {
+    let mut list = deployment
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.clone())
+        .unwrap_or_default();
+    let (status, reason) = if available >= Limits::of(deployment).least() {
+        ("True", "MinimumReplicasAvailable")
+    } else {
+        ("False", "MinimumReplicasUnavailable")
+    };
+    if list
+        .iter()
+        .any(|c| c.type_ == "Available" && c.status == status)
+    {
+        return list;
+    }
+    list.retain(|condition| condition.type_ != "Available");
+    let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    list.push(DeploymentCondition {
+        type_: "Available".to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        last_transition_time: Some(Time(second)),
+        last_update_time: Some(Time(second)),
+        message: None,
+    });
+    list
 }

@@ -17,6 +17,9 @@ const START: Duration = Duration::from_millis(200);
 /// From its deletion until it has stopped, unless the Pod says otherwise.
 const STOP: Duration = Duration::from_millis(100);
 
+/// After which time a write is tried again that was made onto an old state.
+const AGAIN: Duration = Duration::from_millis(20);
+
 fn asked(pod: &Pod, what: &str, default: Duration) -> Duration {
     let text = pod.annotations().get(&format!("sim.muster.dev/{what}"));
     text.and_then(|text| text.parse::<SimDuration>().ok())
@@ -89,7 +92,6 @@ pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, Work
     if waited < delay {
         return Ok(Requeue::After(delay - waited));
     }
-    workload.is_over(&format!("start/{uid}"));
     let now = workload.clock.now();
     let second = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let ready = !wants(&pod, "never-ready");
@@ -162,7 +164,11 @@ async fn write(workload: &Workload, pod: &Pod, status: Value) -> Result<Requeue,
         workload.client.clone(),
         &pod.namespace().unwrap_or_default(),
     );
-    let patch = json!({"metadata": {"uid": pod.uid()}, "status": status});
+    // Conditions are one list to a merge: only onto the state that was read, so that what others said of it stays.
+    let patch = json!({
+        "metadata": {"uid": pod.uid(), "resourceVersion": pod.resource_version()},
+        "status": status,
+    });
     match api
         .patch_status(
             &pod.name_any(),
@@ -172,7 +178,7 @@ async fn write(workload: &Workload, pod: &Pod, status: Value) -> Result<Requeue,
         .await
     {
         Ok(written) => workload.pods.absorb(written),
-        Err(error) if moved_on(&error) => {}
+        Err(error) if moved_on(&error) => return Ok(Requeue::After(AGAIN)),
         Err(error) => return Err(error.into()),
     }
     Ok(Requeue::Never)

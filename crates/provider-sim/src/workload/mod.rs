@@ -9,6 +9,7 @@ mod daemon_set;
 mod deployment;
 mod kubelet;
 mod replica_set;
+mod rollout;
 mod scheduler;
 mod stateful_set;
 
