@@ -37,6 +37,28 @@ struct Inner {
 struct Kind {
     resource: ApiResource,
     cache: Informer<DynamicObject>,
+    /// The queues that are told of changes.
+    told: Arc<Mutex<Vec<Queue<Key>>>>,
+}
+
+impl Kind {
+    /// Tells a queue of changes from now on, unless it is told already: several reconcilers look at one kind.
+    fn tell(&self, queue: &Queue<Key>, key_of: KeyOf) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.iter().any(|known| known.is(queue)) {
+            return;
+        }
+        told.push(queue.clone());
+        let (mut changes, queue) = (self.cache.subscribe(), queue.clone());
+        tokio::spawn(async move {
+            while let Some(change) = changes.recv().await {
+                change
+                    .either()
+                    .filter_map(|object| key_of(object))
+                    .for_each(|key| queue.add(key));
+            }
+        });
+    }
 }
 
 /// How a change of a provider's object becomes a key to reconcile.
@@ -65,9 +87,20 @@ impl Objects {
         queue: &Queue<Key>,
         key_of: KeyOf,
     ) -> Result<Kind, String> {
-        if let Some(kind) = self.known(reference) {
-            return Ok(kind);
-        }
+        let kind = match self.known(reference) {
+            Some(kind) => kind,
+            None => self.learn(reference).await?,
+        };
+        kind.tell(queue, key_of);
+        // Also where somebody else just began with it: in a cache that is not complete yet, what is there looks missing.
+        kind.cache
+            .synced()
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(kind)
+    }
+
+    async fn learn(&self, reference: &ContractReference) -> Result<Kind, String> {
         let plural = plural(&reference.kind);
         let name = format!("{plural}.{}", reference.api_group);
         let crds: Api<CustomResourceDefinition> = Api::all(self.0.client.clone());
@@ -93,30 +126,15 @@ impl Objects {
             &resource,
         ))
         .start();
-        let kind = {
-            let mut kinds = self.0.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = (reference.api_group.clone(), reference.kind.clone());
-            if let Some(first) = kinds.get(&place) {
-                return Ok(first.clone());
-            }
-            let kind = Kind { resource, cache };
-            kinds.insert(place, kind.clone());
-            kind
-        };
-        let (mut changes, queue) = (kind.cache.subscribe(), queue.clone());
-        tokio::spawn(async move {
-            while let Some(change) = changes.recv().await {
-                change
-                    .either()
-                    .filter_map(|object| key_of(object))
-                    .for_each(|key| queue.add(key));
-            }
+        let mut kinds = self.0.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (reference.api_group.clone(), reference.kind.clone());
+        // Whoever was first keeps its cache.
+        let kind = kinds.entry(place).or_insert_with(|| Kind {
+            resource,
+            cache,
+            told: Arc::default(),
         });
-        kind.cache
-            .synced()
-            .await
-            .map_err(|error| error.to_string())?;
-        Ok(kind)
+        Ok(kind.clone())
     }
 
     /// The object that a reference names.

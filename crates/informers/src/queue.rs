@@ -191,6 +191,11 @@ where
         self.0.wake.notify_one();
     }
 
+    /// Whether both are handles of one queue.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// How many keys wait or are worked on.
     pub fn depth(&self) -> usize {
         let state = self.lock();

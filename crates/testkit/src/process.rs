@@ -109,6 +109,24 @@ impl Up {
         client(&Kubeconfig::read_from(&self.kubeconfig)?).await
     }
 
+    /// A client of another logical cluster on the same server.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn sibling(&self, cluster: &str) -> anyhow::Result<kube::Client> {
+        let mut kubeconfig = Kubeconfig::read_from(&self.kubeconfig)?;
+        for named in &mut kubeconfig.clusters {
+            if let Some(server) = named
+                .cluster
+                .as_mut()
+                .and_then(|found| found.server.as_mut())
+            {
+                server.push_str(&format!("/clusters/{cluster}"));
+            }
+        }
+        client(&kubeconfig).await
+    }
+
     /// `kill -9`, awaited.
     ///
     /// # Errors
