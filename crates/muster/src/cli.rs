@@ -29,13 +29,13 @@ pub struct Cli {
 #[derive(Clone, Debug, Default, Args)]
 pub struct Reach {
     /// The kubeconfig; default KUBECONFIG, then that of a running `muster up`, then ~/.kube/config.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, global = true, value_name = "NAME")]
     pub context: Option<String>,
     /// The namespace; default the context's.
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, global = true, value_name = "NAME")]
     pub namespace: Option<String>,
 }
 

@@ -506,6 +506,29 @@ async fn what_is_missing_or_wrong_is_said_with_the_remedy_and_disturbs_nothing_e
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_size_below_zero_is_refused_by_a_condition_and_no_machine_goes() {
+    let world = World::quickstart(2).await.unwrap();
+    let pools: Api<MachinePool> = Api::namespaced(world.client.clone(), "default");
+    let patch = json!({"spec": {"replicas": -1}});
+    pools
+        .patch("workers", &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+    world
+        .until("the refusal", MINUTE, || async {
+            let said = world.pool_says("workers", "InfrastructureReady");
+            said.contains("spec.replicas of MachinePool workers is -1")
+                && said.contains("must be 0 or more")
+        })
+        .await
+        .unwrap();
+    tokio::time::sleep(10 * MINUTE).await;
+    assert_eq!(world.machines("workers").len(), 2);
+    world.scale("workers", 3).await.unwrap();
+    world.settled("workers", 3).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn changed_labels_taints_and_timeouts_reach_machines_and_nodes_in_place() {
     let world = World::quickstart(2).await.unwrap();
     let pools: Api<MachinePool> = Api::namespaced(world.client.clone(), "default");

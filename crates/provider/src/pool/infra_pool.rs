@@ -67,6 +67,15 @@ pub(super) async fn may_begin<S: ScaleGroup>(
     if !others.is_empty() {
         tracing::debug!(pool = %key, ?others, "further MachinePools refer to this scale group and are ignored");
     }
+    if let Some(replicas) = pool.spec.replicas.filter(|replicas| *replicas < 0) {
+        return Err(blocked(
+            "InvalidReplicas",
+            format!(
+                "spec.replicas of MachinePool {} is {replicas}; it must be 0 or more, and the pool keeps its size until it is corrected",
+                pool.name_any()
+            ),
+        ));
+    }
     let status = cluster.status.as_ref();
     let provisioned = status
         .and_then(|status| status.initialization.as_ref())
