@@ -37,8 +37,12 @@ fn parse(name: &str, text: &str) -> anyhow::Result<Vec<Document>> {
     let mut documents = Vec::new();
     for (index, part) in split(text).into_iter().enumerate() {
         let place = format!("{name}, document {}", index + 1);
-        let value: serde_json::Value = serde_saphyr::from_str(&part)
-            .map_err(|error| anyhow!("{place} is not valid YAML: {error}"))?;
+        let value: serde_json::Value = serde_saphyr::from_str(&part).map_err(|error| {
+            anyhow!(
+                "{place} is not valid YAML: {}",
+                one_line(&error.to_string())
+            )
+        })?;
         if value.is_null() {
             continue;
         }
@@ -57,6 +61,14 @@ fn parse(name: &str, text: &str) -> anyhow::Result<Vec<Document>> {
         documents.push(Document { place, object });
     }
     Ok(documents)
+}
+
+/// The first line of a parser's message; the others draw the place.
+fn one_line(text: &str) -> &str {
+    text.lines()
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
 }
 
 /// The documents of a YAML stream.
@@ -92,23 +104,52 @@ pub async fn all(
         _ => 2,
     });
     let mut kinds: HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)> = HashMap::new();
-    // Objects of a kind or in a namespace that this very manifest makes cannot be asked about beforehand.
-    let makes_ground = documents.iter().any(|document| {
-        matches!(
-            kind(&document.object),
-            "Namespace" | "CustomResourceDefinition"
-        )
-    });
-    if !makes_ground {
-        for document in &documents {
-            one(client, &mut kinds, document, namespace, true).await?;
-        }
+    let ground = Ground::of(&documents);
+    for document in documents
+        .iter()
+        .filter(|document| !ground.carries(&document.object))
+    {
+        one(client, &mut kinds, document, namespace, true).await?;
     }
     let mut done = Vec::new();
     for document in &documents {
         done.push(one(client, &mut kinds, document, namespace, false).await?);
     }
     Ok(done)
+}
+
+/// Namespaces and kinds that a manifest makes: what stands on them cannot be asked about before they are there.
+struct Ground {
+    namespaces: Vec<String>,
+    kinds: Vec<String>,
+}
+
+impl Ground {
+    fn of(documents: &[Document]) -> Self {
+        let made = |wanted: &'static str| {
+            documents
+                .iter()
+                .map(|d| &d.object)
+                .filter(move |o| kind(o) == wanted)
+        };
+        Self {
+            namespaces: made("Namespace").map(ResourceExt::name_any).collect(),
+            kinds: made("CustomResourceDefinition")
+                .filter_map(|crd| {
+                    crd.data["spec"]["names"]["kind"]
+                        .as_str()
+                        .map(str::to_owned)
+                })
+                .collect(),
+        }
+    }
+
+    fn carries(&self, object: &DynamicObject) -> bool {
+        self.kinds.iter().any(|made| made == kind(object))
+            || object
+                .namespace()
+                .is_some_and(|namespace| self.namespaces.contains(&namespace))
+    }
 }
 
 fn kind(object: &DynamicObject) -> &str {
@@ -131,8 +172,9 @@ async fn one(
     if !kinds.contains_key(&gvk) {
         let found = pinned_kind(client, &gvk).await.map_err(|_| {
             anyhow!(
-                "{}: the server has no kind {} in version {}",
+                "{}: {} cannot be applied: the server has no kind {} in version {}",
                 document.place,
+                document.object.name_any(),
                 types.kind,
                 types.api_version
             )

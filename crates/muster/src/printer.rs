@@ -50,8 +50,25 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// Why no connection came about, when that is what failed.
+fn unreachable(error: &anyhow::Error) -> Option<String> {
+    let connects = error.chain().any(|cause| {
+        matches!(
+            cause.downcast_ref::<kube::Error>(),
+            Some(kube::Error::Service(_) | kube::Error::HyperError(_))
+        )
+    });
+    connects.then(|| error.root_cause().to_string())
+}
+
 /// Says why a command failed.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
+    if let Some(why) = unreachable(error) {
+        say(&format!(
+            "error: the server cannot be reached ({why}); start `muster up`, or name another kubeconfig with --kubeconfig"
+        ));
+        return ExitCode::FAILURE;
+    }
     let mut text = format!("error: {error}");
     let mut last = error.to_string();
     for cause in error.chain().skip(1) {

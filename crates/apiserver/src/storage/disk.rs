@@ -1,6 +1,7 @@
 //! Durability: one redb file, one writer thread that collects waiting commits into one transaction.
 
 use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock, mpsc};
 
@@ -83,6 +84,9 @@ impl Writer {
             move |source| OpenError::Io { what, path, source }
         };
         fs::create_dir_all(directory).map_err(io("creating", directory))?;
+        // Secrets are among what is stored.
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
+            .map_err(io("protecting", directory))?;
         let lock_path = directory.join("lock");
         let lock = File::options()
             .create(true)

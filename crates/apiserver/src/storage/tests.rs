@@ -251,3 +251,15 @@ async fn a_watch_from_an_empty_list_is_served_though_other_resources_changed_mea
     let mut events = storage.watch(&cluster(), &other, empty).unwrap();
     assert!(events.ready().unwrap().events.is_empty());
 }
+
+#[tokio::test]
+async fn nobody_else_can_look_into_the_store() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let _storage = Storage::open(&path).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
