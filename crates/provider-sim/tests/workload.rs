@@ -387,3 +387,43 @@ async fn what_ran_runs_on_after_a_restart() {
         .unwrap();
     until(&world.pods(), |pods: &[Pod]| all_ready(pods, 3)).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_in_a_full_cluster_comes_to_its_end_within_its_limits() {
+    let world = World::with_template(
+        2,
+        json!({"bootDuration": "1s", "terminationDuration": "1s", "capacity": {"cpu": "2"}}),
+    )
+    .await;
+    world.ready_nodes(2).await;
+    world.web(4).await;
+    let first = until(&world.pods(), |pods: &[Pod]| all_ready(pods, 4)).await;
+    let old: BTreeSet<String> = first.iter().map(ResourceExt::name_any).collect();
+    let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
+        Api::default_namespaced(world.workload.clone());
+    let template = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
+    deployments
+        .patch("web", &PatchParams::default(), &Patch::Merge(template))
+        .await
+        .unwrap();
+    until(&world.pods(), |pods: &[Pod]| {
+        let ready = pods.iter().filter(|pod| is_ready_pod(pod)).count();
+        assert!(ready >= 3, "only {ready} are ready");
+        all_ready(pods, 4) && pods.iter().all(|pod| !old.contains(&pod.name_any()))
+    })
+    .await;
+    until(
+        &deployments,
+        |all: &[k8s_openapi::api::apps::v1::Deployment]| {
+            all.iter().filter_map(|d| d.status.as_ref()).any(|status| {
+                let available = |c: &k8s_openapi::api::apps::v1::DeploymentCondition| {
+                    c.type_ == "Available" && c.status == "True"
+                };
+                status.updated_replicas == Some(4)
+                    && status.replicas == Some(4)
+                    && status.conditions.iter().flatten().any(available)
+            })
+        },
+    )
+    .await;
+}
