@@ -1,5 +1,7 @@
 //! Conditions: their types and reasons, and the one function that sets them.
 
+pub mod types;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -43,11 +45,45 @@ pub struct Said {
     pub message: String,
 }
 
+/// A condition's reasons. The type of the condition owns them, so that a reason of another's does not compile.
+pub trait Reason: Copy {
+    /// The condition's type, as the API writes it.
+    const TYPE: &'static str;
+
+    /// As the API writes it.
+    fn as_str(self) -> &'static str;
+
+    /// The condition with this status, for this reason.
+    fn said(self, status: Status) -> Said {
+        Said {
+            type_: Self::TYPE,
+            status,
+            reason: self.as_str().to_owned(),
+            message: String::new(),
+        }
+    }
+
+    /// The condition is True for this reason.
+    fn holds(self) -> Said {
+        self.said(Status::True)
+    }
+
+    /// The condition is False for this reason.
+    fn fails(self) -> Said {
+        self.said(Status::False)
+    }
+
+    /// The condition is Unknown for this reason.
+    fn unknown(self) -> Said {
+        self.said(Status::Unknown)
+    }
+}
+
 impl Said {
-    /// A condition without message.
-    pub fn new(type_: &'static str, status: Status, reason: impl Into<String>) -> Self {
+    /// A condition with a reason that is not ours to choose: a provider's own, mirrored.
+    pub fn mirrored<R: Reason>(status: Status, reason: impl Into<String>) -> Self {
         Self {
-            type_,
+            type_: R::TYPE,
             status,
             reason: reason.into(),
             message: String::new(),
@@ -138,42 +174,6 @@ pub fn set(conditions: &mut Vec<Condition>, said: Said, generation: Option<i64>,
     }
 }
 
-/// Condition types.
-pub mod types {
-    /// Ready for as long as it must be.
-    pub const AVAILABLE: &str = "Available";
-    /// Everything about it is as it should be.
-    pub const READY: &str = "Ready";
-    /// It is what its owner wants.
-    pub const UP_TO_DATE: &str = "UpToDate";
-    /// Its bootstrap data is there.
-    pub const BOOTSTRAP_CONFIG_READY: &str = "BootstrapConfigReady";
-    /// Its infrastructure is there.
-    pub const INFRASTRUCTURE_READY: &str = "InfrastructureReady";
-    /// The workload cluster's API answers.
-    pub const CONTROL_PLANE_INITIALIZED: &str = "ControlPlaneInitialized";
-    /// The workload cluster's API answered lately.
-    pub const REMOTE_CONNECTION_PROBE: &str = "RemoteConnectionProbe";
-    /// Its Node is ready and under no pressure.
-    pub const NODE_HEALTHY: &str = "NodeHealthy";
-    /// Its Node is ready.
-    pub const NODE_READY: &str = "NodeReady";
-    /// No health check finds fault.
-    pub const HEALTH_CHECK_SUCCEEDED: &str = "HealthCheckSucceeded";
-    /// It is being deleted.
-    pub const DELETING: &str = "Deleting";
-    /// Controllers leave it alone.
-    pub const PAUSED: &str = "Paused";
-    /// More machines are wanted than there are.
-    pub const SCALING_UP: &str = "ScalingUp";
-    /// Fewer machines are wanted than there are.
-    pub const SCALING_DOWN: &str = "ScalingDown";
-    /// All machines are ready.
-    pub const MACHINES_READY: &str = "MachinesReady";
-    /// All machines are up to date.
-    pub const MACHINES_UP_TO_DATE: &str = "MachinesUpToDate";
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,38 +182,23 @@ mod tests {
     fn the_transition_time_moves_only_with_the_status() {
         let mut list = Vec::new();
         let at = |second| Timestamp::from_second(second).unwrap();
+        set(&mut list, types::Ready::NotReady.fails(), Some(1), at(10));
         set(
             &mut list,
-            Said::new("Ready", Status::False, "NotReady"),
-            Some(1),
-            at(10),
-        );
-        set(
-            &mut list,
-            Said::new("Ready", Status::False, "Other").because("x"),
+            types::Ready::ReadyUnknown.fails().because("x"),
             Some(2),
             at(20),
         );
         assert_eq!(list[0].last_transition_time.0, at(10));
-        set(
-            &mut list,
-            Said::new("Ready", Status::True, "Ready"),
-            Some(2),
-            at(30),
-        );
+        set(&mut list, types::Ready::Ready.holds(), Some(2), at(30));
         assert_eq!(list[0].last_transition_time.0, at(30));
         set(
             &mut list,
-            Said::new("Deleting", Status::False, "NotDeleting"),
+            types::Deleting::NotDeleting.fails(),
             None,
             at(30),
         );
-        set(
-            &mut list,
-            Said::new("Available", Status::False, "NotReady"),
-            None,
-            at(30),
-        );
+        set(&mut list, types::Available::NotReady.fails(), None, at(30));
         let order: Vec<_> = list.iter().map(|c| c.type_.as_str()).collect();
         assert_eq!(order, ["Available", "Ready", "Deleting"]);
     }

@@ -9,6 +9,7 @@ pub mod contract;
 pub mod crds;
 pub mod drain_rule;
 pub mod health_check;
+pub mod keys;
 pub mod machine;
 pub mod names;
 pub mod policy;

@@ -2,55 +2,68 @@
 
 use std::borrow::Cow;
 
-/// Label: the Cluster that an object belongs to.
-pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
-/// Label: the MachinePool that a Machine or InfraMachine belongs to; the value is [`pool_label`]'s.
-pub const POOL_NAME: &str = "cluster.x-k8s.io/pool-name";
-/// Label: a control plane's Machines.
-pub const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
-/// Label on Pods: `skip` or `wait-completed`, how a drain treats them.
-pub const DRAIN: &str = "cluster.x-k8s.io/drain";
-/// Label on Nodes of instances that the cloud may take back at any time.
-pub const INTERRUPTIBLE: &str = "cluster.x-k8s.io/interruptible";
+use jiff::Timestamp;
 
-/// Annotation: controllers leave the object alone; presence counts.
-pub const PAUSED: &str = "cluster.x-k8s.io/paused";
-/// Annotation on a Machine: it is the first to go when the size goes down; presence counts.
-pub const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
-/// Annotation on a Machine: no health check looks at it; presence counts.
-pub const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
-/// Annotation on a pool: something else owns its size, unless the value is `false`.
-pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";
-/// Annotation on a Machine: its Node is not drained; presence counts.
-pub const EXCLUDE_DRAIN: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
-/// Annotation on a Machine: volumes of its Node are not waited for; presence counts.
-pub const EXCLUDE_VOLUME_WAIT: &str =
-    "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach";
+use crate::keys::{Annotation, Label, Presence, Value};
+use crate::policy::Replacement;
+
+/// The Cluster that an object belongs to.
+pub const CLUSTER_NAME: Label = Label::new("cluster.x-k8s.io/cluster-name");
+/// The MachinePool that a Machine or InfraMachine belongs to; the value is [`pool_label`]'s.
+pub const POOL_NAME: Label = Label::new("cluster.x-k8s.io/pool-name");
+/// A control plane's Machines.
+pub const CONTROL_PLANE: Label<Presence> = Label::new("cluster.x-k8s.io/control-plane");
+/// On Pods: how a drain treats them; `skip` or `wait-completed`.
+pub const DRAIN: Label = Label::new("cluster.x-k8s.io/drain");
+/// On Nodes of instances that the cloud may take back at any time.
+pub const INTERRUPTIBLE: Label<Presence> = Label::new("cluster.x-k8s.io/interruptible");
+
+/// Controllers leave the object alone; presence counts.
+pub const PAUSED: Annotation<Presence> = Annotation::new("cluster.x-k8s.io/paused");
+/// On a Machine: it is the first to go when the size goes down; presence counts.
+pub const DELETE_MACHINE: Annotation<Presence> = Annotation::new("cluster.x-k8s.io/delete-machine");
+/// On a Machine: no health check looks at it; presence counts.
+pub const SKIP_REMEDIATION: Annotation<Presence> =
+    Annotation::new("cluster.x-k8s.io/skip-remediation");
+/// On a pool: something else owns its size, unless the value is `false`.
+pub const REPLICAS_MANAGED_BY: Annotation<SizeOwner> =
+    Annotation::new("cluster.x-k8s.io/replicas-managed-by");
+/// On a Machine: its Node is not drained; presence counts.
+pub const EXCLUDE_DRAIN: Annotation<Presence> =
+    Annotation::new("machine.cluster.x-k8s.io/exclude-node-draining");
+/// On a Machine: volumes of its Node are not waited for; presence counts.
+pub const EXCLUDE_VOLUME_WAIT: Annotation<Presence> =
+    Annotation::new("machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach");
 /// Prefix of annotations on a Machine that hold its deletion before the drain.
 pub const PRE_DRAIN_HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";
 /// Prefix of annotations on a Machine that hold its deletion before the instance is terminated.
 pub const PRE_TERMINATE_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io";
-/// Annotation on a Machine, read when its deletion starts: `Replace` or `Shrink`, over the policy.
-pub const REPLACEMENT: &str = "muster.dev/replacement";
-/// Annotation on a Machine: when the cloud takes its instance back, as it announced.
-pub const TERMINATION_DEADLINE: &str = "muster.dev/termination-deadline";
+/// On a Machine, read when its deletion starts: what that does to the size, over the policy.
+pub const REPLACEMENT: Annotation<Replacement> = Annotation::new("muster.dev/replacement");
+/// On a Machine: when the cloud takes its instance back, as it announced.
+pub const TERMINATION_DEADLINE: Annotation<Timestamp> =
+    Annotation::new("muster.dev/termination-deadline");
 
-/// Annotation on a Node: the Cluster it belongs to.
-pub const NODE_CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
-/// Annotation on a Node: the namespace of its Cluster.
-pub const NODE_CLUSTER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
-/// Annotation on a Node: its Machine.
-pub const NODE_MACHINE: &str = "cluster.x-k8s.io/machine";
-/// Annotation on a Node: kind of its Machine's owner.
-pub const NODE_OWNER_KIND: &str = "cluster.x-k8s.io/owner-kind";
-/// Annotation on a Node: name of its Machine's owner.
-pub const NODE_OWNER_NAME: &str = "cluster.x-k8s.io/owner-name";
-/// Annotation on a Node: labels that came from the Machine, so that they can be taken away again.
-pub const NODE_LABELS_FROM_MACHINE: &str = "cluster.x-k8s.io/labels-from-machine";
-/// Annotation on a Node: annotations that came from the Machine.
-pub const NODE_ANNOTATIONS_FROM_MACHINE: &str = "cluster.x-k8s.io/annotations-from-machine";
-/// Annotation on a Node: taints that came from the Machine, as `key:effect`.
-pub const NODE_TAINTS_FROM_MACHINE: &str = "cluster.x-k8s.io/taints-from-machine";
+/// On a Node: the Cluster it belongs to.
+pub const NODE_CLUSTER_NAME: Annotation = Annotation::new("cluster.x-k8s.io/cluster-name");
+/// On a Node: the namespace of its Cluster.
+pub const NODE_CLUSTER_NAMESPACE: Annotation =
+    Annotation::new("cluster.x-k8s.io/cluster-namespace");
+/// On a Node: its Machine.
+pub const NODE_MACHINE: Annotation = Annotation::new("cluster.x-k8s.io/machine");
+/// On a Node: kind of its Machine's owner.
+pub const NODE_OWNER_KIND: Annotation = Annotation::new("cluster.x-k8s.io/owner-kind");
+/// On a Node: name of its Machine's owner.
+pub const NODE_OWNER_NAME: Annotation = Annotation::new("cluster.x-k8s.io/owner-name");
+/// On a Node: labels that came from the Machine, so that they can be taken away again.
+pub const NODE_LABELS_FROM_MACHINE: Annotation =
+    Annotation::new("cluster.x-k8s.io/labels-from-machine");
+/// On a Node: annotations that came from the Machine.
+pub const NODE_ANNOTATIONS_FROM_MACHINE: Annotation =
+    Annotation::new("cluster.x-k8s.io/annotations-from-machine");
+/// On a Node: taints that came from the Machine, as `key:effect`.
+pub const NODE_TAINTS_FROM_MACHINE: Annotation =
+    Annotation::new("cluster.x-k8s.io/taints-from-machine");
 /// Taint that a Node may register with until its labels are there.
 pub const UNINITIALIZED_TAINT: &str = "node.cluster.x-k8s.io/uninitialized";
 
@@ -65,6 +78,49 @@ pub const MACHINE_FINALIZER: &str = "machine.cluster.x-k8s.io";
 pub const SECRET_TYPE: &str = "cluster.x-k8s.io/secret";
 /// Key of a cluster's Secrets that holds the kubeconfig or the bootstrap data.
 pub const SECRET_VALUE: &str = "value";
+
+/// Who owns a pool's size. Source: Cluster API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeOwner {
+    /// `spec.replicas`: the value is `false`.
+    Spec,
+    /// Something outside.
+    Outside,
+}
+
+impl Value for SizeOwner {
+    const ALLOWED: &'static str = "any text";
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(if text == "false" {
+            Self::Spec
+        } else {
+            Self::Outside
+        })
+    }
+}
+
+impl SizeOwner {
+    /// Who owns the size of a pool.
+    pub fn of(pool: &crate::MachinePool) -> Self {
+        match REPLICAS_MANAGED_BY.read(pool) {
+            Ok(Some(owner)) => owner,
+            Ok(None) | Err(_) => Self::Spec,
+        }
+    }
+}
+
+impl Value for Replacement {
+    const ALLOWED: &'static str = "Replace or Shrink";
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "Replace" => Some(Self::Replace),
+            "Shrink" => Some(Self::Shrink),
+            _ => None,
+        }
+    }
+}
 
 /// Name of the Secret with a cluster's kubeconfig.
 pub fn kubeconfig_secret(cluster: &str) -> String {

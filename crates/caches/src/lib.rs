@@ -78,7 +78,7 @@ pub fn pool_of(machine: &Machine) -> Option<String> {
         .find(|owner| owner.controller == Some(true));
     match controller {
         Some(owner) => (owner.kind == "MachinePool").then(|| owner.name.clone()),
-        None => machine.labels().get(POOL_NAME).cloned(),
+        None => machine.labels().get(POOL_NAME.key()).cloned(),
     }
 }
 
@@ -166,7 +166,7 @@ impl Management {
     /// Whether an object of a cluster is to be left alone: the Cluster is paused, or the object is.
     pub fn is_paused(&self, object: &impl Resource, cluster: &str) -> bool {
         let namespace = object.meta().namespace.clone().unwrap_or_default();
-        object.annotations().contains_key(names::PAUSED)
+        names::PAUSED.is_on(object)
             || self
                 .clusters
                 .get(&Key::new(namespace, cluster))

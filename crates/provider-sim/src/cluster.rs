@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use muster_api::conditions::{self, Said, Status};
+use muster_api::conditions::{self, Reason as _};
 use muster_api::{Cluster, SimCluster, names};
 use muster_apiserver::{Host, failure::Failure};
 use muster_caches::{Management, in_namespace};
@@ -209,7 +209,7 @@ async fn write_status(
             ..Default::default()
         })
         .collect();
-    let said = Said::new(conditions::types::READY, Status::True, "Ready");
+    let said = conditions::types::Ready::Ready.holds();
     conditions::set(
         &mut status.conditions,
         said,

@@ -15,7 +15,8 @@ use std::time::Duration;
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
-use muster_api::names;
+use muster_api::conditions;
+use muster_api::names::SizeOwner;
 use muster_api::reference::ContractReference;
 use muster_api::{Cluster, MachinePool};
 use muster_caches::{Management, in_namespace, pool_of, reference};
@@ -314,7 +315,7 @@ async fn pass<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<Requeue,
         }
         Err(Stop::Failed(error)) => {
             let said = infra_pool::Blocked {
-                reason: "CloudError",
+                reason: conditions::types::Ready::CloudError,
                 message: error.to_string(),
             };
             infra_pool::not_ready(context, &seen, &said).await?;
@@ -391,7 +392,5 @@ fn referring<S>(context: &Context<S>, key: &Key) -> Vec<Arc<MachinePool>> {
 
 /// Whether something else owns the pool's size.
 fn is_external(pool: &MachinePool) -> bool {
-    pool.annotations()
-        .get(names::REPLICAS_MANAGED_BY)
-        .is_some_and(|value| value != "false")
+    SizeOwner::of(pool) == SizeOwner::Outside
 }

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, Resource, ResourceExt};
 use muster_api::cluster::{ClusterInitialization, ClusterPhase, ReplicaCounts};
-use muster_api::conditions::{self, Said, Status, types};
+use muster_api::conditions::{self, Reason as _, Said, Status, types};
 use muster_api::reference::ContractReference;
 use muster_api::{Cluster, MachinePool, contract, names};
 use muster_caches::in_namespace;
@@ -44,7 +44,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
                     q.add(Key::new(old.namespace().unwrap_or_default(), &old.spec.cluster_name));
                 },
                 Some(change) = secrets.recv() => for secret in change.either() {
-                    if let Some(cluster) = secret.labels().get(names::CLUSTER_NAME) {
+                    if let Some(cluster) = names::CLUSTER_NAME.text(&**secret) {
                         q.add(Key::new(secret.namespace().unwrap_or_default(), cluster));
                     }
                 },
@@ -75,7 +75,7 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
     if cluster.metadata.deletion_timestamp.is_some() {
         return leave(context, &clusters, &cluster).await;
     }
-    if cluster.spec.paused == Some(true) || cluster.annotations().contains_key(names::PAUSED) {
+    if cluster.spec.paused == Some(true) || names::PAUSED.is_on(&*cluster) {
         return Ok(Requeue::Never);
     }
     let cluster = if cluster
@@ -137,12 +137,14 @@ async fn infrastructure(
     context: &Context,
     cluster: &mut Cluster,
 ) -> Result<(Said, Requeue), PassError> {
-    let unready = |reason: &str, message: String| {
-        Said::new(types::INFRASTRUCTURE_READY, Status::False, reason).because(message)
-    };
+    let unready =
+        |reason: types::InfrastructureReady, message: String| reason.fails().because(message);
     let Some(reference) = cluster.spec.infrastructure_ref.clone() else {
         return Ok((
-            unready("NotReady", "spec.infrastructureRef is not set".to_owned()),
+            unready(
+                types::InfrastructureReady::NotReady,
+                "spec.infrastructureRef is not set".to_owned(),
+            ),
             Requeue::Never,
         ));
     };
@@ -160,13 +162,13 @@ async fn infrastructure(
             );
             // Only what it owns tells the Cluster of changes; one that is made later is looked for.
             return Ok((
-                unready("ObjectDoesNotExist", message),
+                unready(types::InfrastructureReady::ObjectDoesNotExist, message),
                 Requeue::After(std::time::Duration::from_secs(2)),
             ));
         }
         Found::Unusable(why) => {
             return Ok((
-                unready("InvalidConditionReported", why),
+                unready(types::InfrastructureReady::InvalidConditionReported, why),
                 Requeue::After(std::time::Duration::from_secs(10)),
             ));
         }
@@ -188,10 +190,7 @@ async fn infrastructure(
         if let Some(endpoint) = contract::control_plane_endpoint(&object) {
             cluster.spec.control_plane_endpoint = Some(endpoint);
         }
-        return Ok((
-            Said::new(types::INFRASTRUCTURE_READY, Status::True, "Ready"),
-            Requeue::Never,
-        ));
+        return Ok((types::InfrastructureReady::Ready.holds(), Requeue::Never));
     }
     let message = contract::ready_condition(&object)
         .map(|(_, _, message)| message)
@@ -204,7 +203,10 @@ async fn infrastructure(
     } else {
         message
     };
-    Ok((unready("NotReady", message), Requeue::Never))
+    Ok((
+        unready(types::InfrastructureReady::NotReady, message),
+        Requeue::Never,
+    ))
 }
 
 fn owner(cluster: &Cluster) -> OwnerReference {
@@ -227,9 +229,8 @@ pub(crate) async fn own(
         .owner_references()
         .iter()
         .any(|o| o.uid == owner.uid && o.controller == owner.controller);
-    let labelled = object
-        .labels()
-        .get(names::CLUSTER_NAME)
+    let labelled = names::CLUSTER_NAME
+        .text(object)
         .is_some_and(|name| name == cluster);
     if owned && labelled {
         return Ok(());
@@ -310,39 +311,24 @@ async fn status(
     );
     status.observed_generation = generation;
     let control_plane = match (&connection, done.control_plane_initialized) {
-        (_, Some(true)) => Said::new(
-            types::CONTROL_PLANE_INITIALIZED,
-            Status::True,
-            "Initialized",
-        ),
-        (Err(why), _) => Said::new(
-            types::CONTROL_PLANE_INITIALIZED,
-            Status::False,
-            "NotInitialized",
-        )
-        .because(why),
-        (Ok(()), _) => Said::new(
-            types::CONTROL_PLANE_INITIALIZED,
-            Status::False,
-            "NotInitialized",
-        ),
+        (_, Some(true)) => types::ControlPlaneInitialized::Initialized.holds(),
+        (Err(why), _) => types::ControlPlaneInitialized::NotInitialized
+            .fails()
+            .because(why),
+        (Ok(()), _) => types::ControlPlaneInitialized::NotInitialized.fails(),
     };
     let probe = match &connection {
-        Ok(()) => Said::new(
-            types::REMOTE_CONNECTION_PROBE,
-            Status::True,
-            "ProbeSucceeded",
-        ),
-        Err(why) => {
-            Said::new(types::REMOTE_CONNECTION_PROBE, Status::False, "ProbeFailed").because(why)
-        }
+        Ok(()) => types::RemoteConnectionProbe::ProbeSucceeded.holds(),
+        Err(why) => types::RemoteConnectionProbe::ProbeFailed
+            .fails()
+            .because(why),
     };
     let good = provisioned && connection.is_ok();
-    let available = Said::new(
-        types::AVAILABLE,
-        Status::of(good),
-        if good { "Available" } else { "NotAvailable" },
-    )
+    let available = if good {
+        types::Available::Available.holds()
+    } else {
+        types::Available::NotAvailable.fails()
+    }
     .because(
         [&infrastructure, &control_plane]
             .iter()
@@ -366,8 +352,8 @@ async fn status(
         infrastructure,
         control_plane,
         probe,
-        Said::new(types::DELETING, Status::False, "NotDeleting"),
-        Said::new(types::PAUSED, Status::False, "NotPaused"),
+        types::Deleting::NotDeleting.fails(),
+        types::Paused::NotPaused.fails(),
     ] {
         conditions::set(&mut status.conditions, said, generation, now);
     }
@@ -449,7 +435,7 @@ async fn leave(
             context,
             clusters,
             cluster,
-            "WaitingForWorkersDeletion",
+            types::Deleting::WaitingForWorkersDeletion,
             message,
         )
         .await;
@@ -457,11 +443,11 @@ async fn leave(
     for (reference, reason) in [
         (
             &cluster.spec.control_plane_ref,
-            "WaitingForControlPlaneDeletion",
+            types::Deleting::WaitingForControlPlaneDeletion,
         ),
         (
             &cluster.spec.infrastructure_ref,
-            "WaitingForInfrastructureDeletion",
+            types::Deleting::WaitingForInfrastructureDeletion,
         ),
     ] {
         let Some(reference) = reference else {
@@ -522,11 +508,11 @@ async fn deleting(
     context: &Context,
     clusters: &Api<Cluster>,
     cluster: &Cluster,
-    reason: &str,
+    reason: types::Deleting,
     message: String,
 ) -> Result<Requeue, PassError> {
     let mut status = cluster.status.clone().unwrap_or_default();
-    let said = Said::new(types::DELETING, Status::True, reason).because(message);
+    let said = reason.holds().because(message);
     conditions::set(
         &mut status.conditions,
         said,

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
-use muster_api::conditions::{self, Said, Status, types};
+use muster_api::conditions::{self, Reason as _, types};
 use muster_api::machine::{MachinePhase, MachineStatus};
 use muster_api::reference::Conditioned;
 use muster_api::{Machine, names};
@@ -208,19 +208,14 @@ fn leaving(
         pre_drain_hooks: hooks(names::PRE_DRAIN_HOOK),
         pre_terminate_hooks: hooks(names::PRE_TERMINATE_HOOK),
         node,
-        skips_drain: machine.annotations().contains_key(names::EXCLUDE_DRAIN),
-        skips_volumes: machine
-            .annotations()
-            .contains_key(names::EXCLUDE_VOLUME_WAIT),
+        skips_drain: names::EXCLUDE_DRAIN.is_on(machine),
+        skips_volumes: names::EXCLUDE_VOLUME_WAIT.is_on(machine),
         drain_started: at(&times.node_drain_start_time),
         volumes_started: at(&times.wait_for_node_volume_detach_start_time),
         pre_terminate_started: at(&times.wait_for_pre_terminate_hook_start_time),
         drain_timeout: seconds(limits.node_drain_timeout_seconds),
         volume_timeout: seconds(limits.node_volume_detach_timeout_seconds),
-        deadline: machine
-            .annotations()
-            .get(names::TERMINATION_DEADLINE)
-            .and_then(|text| text.parse().ok()),
+        deadline: names::TERMINATION_DEADLINE.read(machine).ok().flatten(),
         infrastructure: match &seen.infrastructure {
             Infrastructure::Here(object) if object.metadata.deletion_timestamp.is_some() => {
                 Infra::Deleting
@@ -247,15 +242,15 @@ fn start(status: &mut MachineStatus, at: &Step, now: Timestamp) {
     field.get_or_insert(second);
 }
 
-fn reason(at: &Step) -> &'static str {
+fn reason(at: &Step) -> types::Deleting {
     match at {
-        Step::PreDrainHooks(_) => "WaitingForPreDrainHook",
-        Step::Drain(_) => "DrainingNode",
-        Step::Volumes(_) => "WaitingForVolumeDetach",
-        Step::PreTerminateHooks(_) => "WaitingForPreTerminateHook",
-        Step::Infrastructure => "WaitingForInfrastructureDeletion",
-        Step::Node => "DeletingNode",
-        Step::Done => "DeletionCompleted",
+        Step::PreDrainHooks(_) => types::Deleting::WaitingForPreDrainHook,
+        Step::Drain(_) => types::Deleting::DrainingNode,
+        Step::Volumes(_) => types::Deleting::WaitingForVolumeDetach,
+        Step::PreTerminateHooks(_) => types::Deleting::WaitingForPreTerminateHook,
+        Step::Infrastructure => types::Deleting::WaitingForInfrastructureDeletion,
+        Step::Node => types::Deleting::DeletingNode,
+        Step::Done => types::Deleting::DeletionCompleted,
     }
 }
 
@@ -268,10 +263,10 @@ async fn tell(
     timed_out: &[TimedOut],
 ) {
     let before = machine
-        .condition_of(types::DELETING)
+        .condition_of(types::Deleting::TYPE)
         .map(|condition| condition.reason.clone())
         .unwrap_or_default();
-    let now = reason(at);
+    let now = reason(at).as_str();
     if before == now {
         return;
     }
@@ -280,7 +275,7 @@ async fn tell(
     let say = |type_, reason: &'static str, note: String| {
         context.events.say(&object, type_, reason, "Delete", note)
     };
-    if before == "DrainingNode" {
+    if before == types::Deleting::DrainingNode.as_str() {
         if timed_out.contains(&TimedOut::Drain) {
             let note = format!(
                 "the drain of Node {node} has not ended within its limit; the machine is terminated with what is left on it"
@@ -295,7 +290,9 @@ async fn tell(
             .await;
         }
     }
-    if timed_out.contains(&TimedOut::Volumes) && before == "WaitingForVolumeDetach" {
+    if timed_out.contains(&TimedOut::Volumes)
+        && before == types::Deleting::WaitingForVolumeDetach.as_str()
+    {
         let note = format!("volumes were not detached from Node {node} within the limit");
         say(EventType::Warning, "FailedWaitForVolumeDetach", note).await;
     }
@@ -318,17 +315,17 @@ async fn write_status(
     now: Timestamp,
 ) -> Result<(), PassError> {
     let generation = machine.metadata.generation;
-    let said = Said::new(types::DELETING, Status::True, reason(at)).because(message);
+    let said = reason(at).holds().because(message);
     conditions::set(&mut status.conditions, said, generation, now);
     let stage = format!(
         "* Deleting: Machine deletion in progress, stage: {}",
-        reason(at)
+        reason(at).as_str()
     );
-    let ready = Said::new(types::READY, Status::False, "NotReady").because(stage);
+    let ready = types::Ready::NotReady.fails().because(stage);
     conditions::set(&mut status.conditions, ready, generation, now);
     conditions::set(
         &mut status.conditions,
-        Said::new(types::AVAILABLE, Status::False, "NotReady"),
+        types::Available::NotReady.fails(),
         generation,
         now,
     );
@@ -428,7 +425,7 @@ async fn delete_node(
                 .and_then(|d| d.node_deletion_timeout_seconds)
                 .unwrap_or(10);
             let since = machine
-                .condition_of(types::DELETING)
+                .condition_of(types::Deleting::TYPE)
                 .filter(|condition| condition.reason == "DeletingNode")
                 .map_or(now, |condition| condition.last_transition_time.0);
             let over = limit > 0

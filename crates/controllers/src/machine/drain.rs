@@ -138,7 +138,7 @@ fn describe(
         mirror: pod
             .annotations()
             .contains_key("kubernetes.io/config.mirror"),
-        label: pod.labels().get(names::DRAIN).cloned(),
+        label: names::DRAIN.text(&**pod).map(str::to_owned),
         rule: treatment,
     })
 }

@@ -192,7 +192,7 @@ async fn pass(context: &Context, refusals: &Refusals, key: &Key) -> Result<Reque
         refusals.set(key, BTreeMap::new());
         return Ok(Requeue::Never);
     };
-    if machine.labels().contains_key(names::CONTROL_PLANE)
+    if names::CONTROL_PLANE.is_on(&*machine)
         || context
             .caches
             .is_paused(&*machine, &machine.spec.cluster_name)

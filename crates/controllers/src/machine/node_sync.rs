@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use muster_api::keys::Annotation;
 use muster_api::machine::TaintPropagation;
 use muster_api::{Machine, names};
 use serde_json::{Map, Value, json};
@@ -31,12 +32,8 @@ fn is_synced_annotation(key: &str) -> bool {
     )
 }
 
-fn tracked(node: &Node, annotation: &str) -> Vec<String> {
-    let text = node
-        .annotations()
-        .get(annotation)
-        .map(String::as_str)
-        .unwrap_or_default();
+fn tracked(node: &Node, annotation: Annotation) -> Vec<String> {
+    let text = annotation.text(node).unwrap_or_default();
     text.split(',')
         .filter(|key| !key.is_empty())
         .map(str::to_owned)
@@ -72,7 +69,7 @@ pub(super) fn patch(machine: &Machine, node: &Node, interruptible: bool) -> Opti
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     if interruptible {
-        labels.insert(names::INTERRUPTIBLE.to_owned(), String::new());
+        labels.insert(names::INTERRUPTIBLE.into(), String::new());
     }
     let mut annotations: BTreeMap<String, String> = machine
         .annotations()
@@ -103,11 +100,7 @@ pub(super) fn patch(machine: &Machine, node: &Node, interruptible: bool) -> Opti
         identity.push((names::NODE_OWNER_KIND, owner.kind.clone()));
         identity.push((names::NODE_OWNER_NAME, owner.name.clone()));
     }
-    annotations.extend(
-        identity
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value)),
-    );
+    annotations.extend(identity.into_iter().map(|(key, value)| (key.into(), value)));
     let label_changes = changes(
         node.labels(),
         &labels,
@@ -154,9 +147,7 @@ fn taints(machine: &Machine, node: &Node) -> Option<Vec<Value>> {
         .flat_map(|spec| spec.taints.iter().flatten())
         .map(|t| json!(t))
         .collect();
-    let first = !node
-        .annotations()
-        .contains_key(names::NODE_TAINTS_FROM_MACHINE);
+    let first = !names::NODE_TAINTS_FROM_MACHINE.is_on(node);
     let tracked = tracked(node, names::NODE_TAINTS_FROM_MACHINE);
     let id = |taint: &Value| {
         format!(
@@ -239,7 +230,10 @@ mod tests {
         assert_eq!(after.labels()["node-role.kubernetes.io/worker"], "");
         assert_eq!(after.labels()["a.node.cluster.x-k8s.io/team"], "pay");
         assert_eq!(after.labels()["app"], "mine");
-        assert_eq!(after.annotations()[names::NODE_OWNER_KIND], "MachinePool");
+        assert_eq!(
+            after.annotations()[names::NODE_OWNER_KIND.key()],
+            "MachinePool"
+        );
         assert!(
             after
                 .spec

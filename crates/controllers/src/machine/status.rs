@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::conditions::{self, Said, Status, types};
+use muster_api::conditions::{self, Reason as _, Said, Status, types};
 use muster_api::machine::{MachinePhase, MachineStatus};
 use muster_api::reference::{Conditioned, Polarity};
 use muster_api::{Machine, contract};
@@ -30,17 +30,13 @@ pub(super) async fn write(
     let up_to_date = up_to_date(seen);
     let mut status = next.status.clone().unwrap_or_default();
     for said in [
-        Said::new(
-            types::BOOTSTRAP_CONFIG_READY,
-            Status::True,
-            "DataSecretProvided",
-        ),
+        types::BootstrapConfigReady::DataSecretProvided.holds(),
         infrastructure,
         node_ready,
         node_healthy,
         up_to_date,
-        Said::new(types::DELETING, Status::False, "NotDeleting"),
-        Said::new(types::PAUSED, Status::False, "NotPaused"),
+        types::Deleting::NotDeleting.fails(),
+        types::Paused::NotPaused.fails(),
     ] {
         conditions::set(&mut status.conditions, said, generation, now);
     }
@@ -94,9 +90,10 @@ pub(super) async fn put(
 
 fn infrastructure(machine: &Machine, seen: &Seen) -> Said {
     let reference = &machine.spec.infrastructure_ref;
-    let said = |status, reason: &str| Said::new(types::INFRASTRUCTURE_READY, status, reason);
     match &seen.infrastructure {
-        Infrastructure::Unusable(why) => said(Status::Unknown, "InternalError").because(why),
+        Infrastructure::Unusable(why) => types::InfrastructureReady::InternalError
+            .unknown()
+            .because(why),
         Infrastructure::Missing => {
             let was = machine
                 .status
@@ -108,29 +105,31 @@ fn infrastructure(machine: &Machine, seen: &Seen) -> Said {
             } else {
                 "ObjectDoesNotExist"
             };
-            said(Status::False, reason).because(format!(
+            Said::mirrored::<types::InfrastructureReady>(Status::False, reason).because(format!(
                 "{} {} does not exist",
                 reference.kind, reference.name
             ))
         }
         Infrastructure::Here(object) => match contract::ready_condition(object) {
             Some((status, reason, message)) if status != "True" => {
-                said(Status::False, &reason).because(message)
+                Said::mirrored::<types::InfrastructureReady>(Status::False, reason).because(message)
             }
-            _ if contract::is_provisioned(object) => said(Status::True, "Ready"),
-            _ => said(Status::False, "NotReady").because(format!(
-                "{} {} is not provisioned yet",
-                reference.kind, reference.name
-            )),
+            _ if contract::is_provisioned(object) => types::InfrastructureReady::Ready.holds(),
+            _ => types::InfrastructureReady::NotReady
+                .fails()
+                .because(format!(
+                    "{} {} is not provisioned yet",
+                    reference.kind, reference.name
+                )),
         },
     }
 }
 
 fn node(machine: &Machine, seen: &Seen) -> (Said, Said) {
-    let both = |status, reason: &str, message: String| {
+    let both = |status, ready: types::NodeReady, healthy: types::NodeHealthy, message: String| {
         (
-            Said::new(types::NODE_READY, status, reason).because(message.clone()),
-            Said::new(types::NODE_HEALTHY, status, reason).because(message),
+            ready.said(status).because(message.clone()),
+            healthy.said(status).because(message),
         )
     };
     match &seen.node {
@@ -138,7 +137,8 @@ fn node(machine: &Machine, seen: &Seen) -> (Said, Said) {
         NodeSeen::Missing => match machine.node_name() {
             Some(name) => both(
                 Status::False,
-                "NodeDeleted",
+                types::NodeReady::NodeDeleted,
+                types::NodeHealthy::NodeDeleted,
                 format!("Node {name} has been deleted"),
             ),
             None => {
@@ -148,12 +148,18 @@ fn node(machine: &Machine, seen: &Seen) -> (Said, Said) {
                 } else {
                     format!("Waiting for a Node with spec.providerID {id} to exist")
                 };
-                both(Status::Unknown, "InspectionFailed", why)
+                both(
+                    Status::Unknown,
+                    types::NodeReady::InspectionFailed,
+                    types::NodeHealthy::InspectionFailed,
+                    why,
+                )
             }
         },
         NodeSeen::Several(names) => both(
             Status::Unknown,
-            "InternalError",
+            types::NodeReady::InternalError,
+            types::NodeHealthy::InternalError,
             format!(
                 "the Nodes {} all claim the providerID of this Machine; delete all but the true one",
                 names.join(", ")
@@ -161,7 +167,8 @@ fn node(machine: &Machine, seen: &Seen) -> (Said, Said) {
         ),
         NodeSeen::Unreachable => both(
             Status::Unknown,
-            "ConnectionDown",
+            types::NodeReady::ConnectionDown,
+            types::NodeHealthy::ConnectionDown,
             "the API of the workload cluster cannot be reached".to_owned(),
         ),
     }
@@ -175,27 +182,26 @@ fn healthy(node: &Node) -> (Said, Said) {
     };
     let find = |type_: &str| conditions().find(|condition| condition.type_ == type_);
     let ready = match find("Ready") {
-        Some(c) if c.status == "True" => Said::new(types::NODE_READY, Status::True, "NodeReady"),
-        Some(c) if c.status == "False" => {
-            Said::new(types::NODE_READY, Status::False, "NodeNotReady").because(format!(
-                "* Node.Ready: {}",
-                c.message
-                    .as_deref()
-                    .or(c.reason.as_deref())
-                    .unwrap_or_default()
-            ))
-        }
-        Some(c) => {
-            Said::new(types::NODE_READY, Status::Unknown, "NodeReadyUnknown").because(format!(
+        Some(c) if c.status == "True" => types::NodeReady::NodeReady.holds(),
+        Some(c) if c.status == "False" => types::NodeReady::NodeNotReady.fails().because(format!(
+            "* Node.Ready: {}",
+            c.message
+                .as_deref()
+                .or(c.reason.as_deref())
+                .unwrap_or_default()
+        )),
+        Some(c) => types::NodeReady::NodeReadyUnknown
+            .unknown()
+            .because(format!(
                 "* Node.Ready: {}",
                 c.message
                     .as_deref()
                     .filter(|m| !m.is_empty())
                     .or(c.reason.as_deref())
                     .unwrap_or_default()
-            ))
-        }
-        None => Said::new(types::NODE_READY, Status::Unknown, "NodeReadyUnknown")
+            )),
+        None => types::NodeReady::NodeReadyUnknown
+            .unknown()
             .because("* Node.Ready: Condition not yet reported"),
     };
     let (mut bad, mut unknown) = (Vec::new(), Vec::new());
@@ -212,11 +218,12 @@ fn healthy(node: &Node) -> (Said, Said) {
         }
     }
     let healthy = match (bad.is_empty(), unknown.is_empty()) {
-        (true, true) => Said::new(types::NODE_HEALTHY, Status::True, "NodeHealthy"),
-        (false, _) => {
-            Said::new(types::NODE_HEALTHY, Status::False, "NodeNotHealthy").because(bad.join("\n"))
-        }
-        (true, false) => Said::new(types::NODE_HEALTHY, Status::Unknown, "NodeHealthyUnknown")
+        (true, true) => types::NodeHealthy::NodeHealthy.holds(),
+        (false, _) => types::NodeHealthy::NodeNotHealthy
+            .fails()
+            .because(bad.join("\n")),
+        (true, false) => types::NodeHealthy::NodeHealthyUnknown
+            .unknown()
             .because(unknown.join("\n")),
     };
     (ready, healthy)
@@ -228,10 +235,11 @@ fn up_to_date(seen: &Seen) -> Said {
         _ => false,
     };
     if outdated {
-        Said::new(types::UP_TO_DATE, Status::False, "NotUpToDate")
+        types::UpToDate::NotUpToDate
+            .fails()
             .because("the instance was launched from an older template")
     } else {
-        Said::new(types::UP_TO_DATE, Status::True, "UpToDate")
+        types::UpToDate::UpToDate.holds()
     }
 }
 
@@ -251,11 +259,11 @@ fn ready(machine: &Machine) -> Said {
             None => {}
         }
     };
-    look(types::DELETING, Polarity::Negative, false);
-    look(types::BOOTSTRAP_CONFIG_READY, Polarity::Positive, true);
-    look(types::INFRASTRUCTURE_READY, Polarity::Positive, true);
-    look(types::NODE_HEALTHY, Polarity::Positive, true);
-    look(types::HEALTH_CHECK_SUCCEEDED, Polarity::Positive, false);
+    look(types::Deleting::TYPE, Polarity::Negative, false);
+    look(types::BootstrapConfigReady::TYPE, Polarity::Positive, true);
+    look(types::InfrastructureReady::TYPE, Polarity::Positive, true);
+    look(types::NodeHealthy::TYPE, Polarity::Positive, true);
+    look(types::HealthCheckSucceeded::TYPE, Polarity::Positive, false);
     for gate in &machine.spec.readiness_gates {
         look(
             &gate.condition_type,
@@ -264,16 +272,16 @@ fn ready(machine: &Machine) -> Said {
         );
     }
     match (bad.is_empty(), unknown.is_empty()) {
-        (true, true) => Said::new(types::READY, Status::True, "Ready"),
-        (false, _) => Said::new(types::READY, Status::False, "NotReady").because(
+        (true, true) => types::Ready::Ready.holds(),
+        (false, _) => types::Ready::NotReady.fails().because(
             bad.into_iter()
                 .chain(unknown)
                 .collect::<Vec<_>>()
                 .join("\n"),
         ),
-        (true, false) => {
-            Said::new(types::READY, Status::Unknown, "ReadyUnknown").because(unknown.join("\n"))
-        }
+        (true, false) => types::Ready::ReadyUnknown
+            .unknown()
+            .because(unknown.join("\n")),
     }
 }
 
@@ -289,18 +297,18 @@ fn line(condition: &Condition) -> String {
 /// Ready for as long as it must be, and when to look again.
 fn available(machine: &Machine, now: Timestamp) -> (Said, Option<Duration>) {
     let Some(ready) = machine
-        .condition_of(types::READY)
+        .condition_of(types::Ready::TYPE)
         .filter(|c| c.status == "True")
     else {
-        return (Said::new(types::AVAILABLE, Status::False, "NotReady"), None);
+        return (types::Available::NotReady.fails(), None);
     };
     let wanted = SignedDuration::from_secs(i64::from(machine.spec.min_ready_seconds.unwrap_or(0)));
     let left = wanted.saturating_sub(now.duration_since(ready.last_transition_time.0));
     if left.is_positive() {
-        let said = Said::new(types::AVAILABLE, Status::False, "WaitingForMinReadySeconds");
+        let said = types::Available::WaitingForMinReadySeconds.fails();
         return (said, Duration::try_from(left).ok());
     }
-    (Said::new(types::AVAILABLE, Status::True, "Available"), None)
+    (types::Available::Available.holds(), None)
 }
 
 fn phase(machine: &Machine) -> MachinePhase {

@@ -35,7 +35,7 @@ pub(super) async fn reconcile(
         .labelled(
             &namespace,
             kind,
-            (names::POOL_NAME, &label),
+            (names::POOL_NAME.key(), &label),
             &context.pools,
             key_of_machine,
         )
@@ -76,12 +76,9 @@ pub(super) async fn reconcile(
 fn labels(pool: &MachinePool) -> BTreeMap<String, String> {
     let template = pool.spec.template.metadata.clone().unwrap_or_default();
     let mut labels = template.labels;
+    labels.insert(names::CLUSTER_NAME.into(), pool.spec.cluster_name.clone());
     labels.insert(
-        names::CLUSTER_NAME.to_owned(),
-        pool.spec.cluster_name.clone(),
-    );
-    labels.insert(
-        names::POOL_NAME.to_owned(),
+        names::POOL_NAME.into(),
         names::pool_label(&pool.name_any()).into_owned(),
     );
     labels

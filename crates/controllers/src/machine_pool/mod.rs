@@ -28,7 +28,7 @@ fn key_of(object: &DynamicObject) -> Option<Key> {
 
 /// The pool of an InfraMachine: its label says which.
 fn key_of_machine(object: &DynamicObject) -> Option<Key> {
-    let pool = object.labels().get(names::POOL_NAME)?;
+    let pool = names::POOL_NAME.text(object)?;
     Some(Key::new(object.namespace().unwrap_or_default(), pool))
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Seen {
     pub(crate) has_machines: bool,
 }
 
-use muster_api::conditions::{Said, Status, types};
+use muster_api::conditions::{Reason as _, Said, Status, types};
 
 async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
     let Some(pool) = context.caches.pools.get(key) else {
@@ -135,9 +135,7 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
     match infrastructure(context, &pool, &mut seen).await {
         Ok(()) => {}
         Err(PassError::Blocked(why)) => {
-            seen.infrastructure = Some(
-                Said::new(types::INFRASTRUCTURE_READY, Status::False, "NotReady").because(why),
-            );
+            seen.infrastructure = Some(types::InfrastructureReady::NotReady.fails().because(why));
         }
         Err(error) => failed = Some(error),
     }
@@ -180,7 +178,7 @@ async fn begin(
         .owner_references()
         .iter()
         .any(|owner| owner.uid == cluster.uid().unwrap_or_default());
-    let labelled = pool.labels().get(names::CLUSTER_NAME) == Some(&pool.spec.cluster_name);
+    let labelled = names::CLUSTER_NAME.text(&**pool) == Some(pool.spec.cluster_name.as_str());
     if finalized && owned && labelled {
         return Ok(Arc::clone(pool));
     }
@@ -217,11 +215,10 @@ async fn bootstrap(
 ) -> Result<(), PassError> {
     let spec = &pool.spec.template.spec.bootstrap;
     let namespace = pool.namespace().unwrap_or_default();
-    let said = |status, reason: &str| Said::new(types::BOOTSTRAP_CONFIG_READY, status, reason);
     let Some(reference) = &spec.config_ref else {
         let name = spec.data_secret_name.as_deref().unwrap_or_default();
         seen.bootstrapped = !name.is_empty();
-        seen.bootstrap = Some(said(Status::True, "DataSecretProvided"));
+        seen.bootstrap = Some(types::BootstrapConfigReady::DataSecretProvided.holds());
         return Ok(());
     };
     match context
@@ -230,14 +227,22 @@ async fn bootstrap(
         .await
     {
         Found::Unusable(why) => {
-            seen.bootstrap = Some(said(Status::False, "InvalidConditionReported").because(why))
+            seen.bootstrap = Some(
+                types::BootstrapConfigReady::InvalidConditionReported
+                    .fails()
+                    .because(why),
+            )
         }
         Found::Missing => {
             let why = format!(
                 "{} {namespace}/{}, named by spec.template.spec.bootstrap.configRef, does not exist; create it or correct the reference",
                 reference.kind, reference.name
             );
-            seen.bootstrap = Some(said(Status::False, "ObjectDoesNotExist").because(why));
+            seen.bootstrap = Some(
+                types::BootstrapConfigReady::ObjectDoesNotExist
+                    .fails()
+                    .because(why),
+            );
         }
         Found::Here(object) => {
             let owner = pool.controller_owner_ref(&()).unwrap_or_default();
@@ -255,10 +260,10 @@ async fn bootstrap(
                 let why = contract::ready_condition(&object)
                     .map(|(_, _, message)| message)
                     .unwrap_or_default();
-                seen.bootstrap = Some(said(Status::False, "NotReady").because(why));
+                seen.bootstrap = Some(types::BootstrapConfigReady::NotReady.fails().because(why));
                 return Ok(());
             }
-            seen.bootstrap = Some(said(Status::True, "Ready"));
+            seen.bootstrap = Some(types::BootstrapConfigReady::Ready.holds());
             let name = contract::data_secret_name(&object);
             if name.is_some() && name != spec.data_secret_name {
                 let pools: Api<MachinePool> = Api::namespaced(context.client.clone(), &namespace);
@@ -285,7 +290,6 @@ async fn infrastructure(
 ) -> Result<(), PassError> {
     let reference = &pool.spec.template.spec.infrastructure_ref;
     let namespace = pool.namespace().unwrap_or_default();
-    let said = |status, reason: &str| Said::new(types::INFRASTRUCTURE_READY, status, reason);
     let object = match context
         .objects
         .get(&namespace, reference, &context.pools, key_of)
@@ -293,8 +297,11 @@ async fn infrastructure(
     {
         Found::Here(object) => object,
         Found::Unusable(why) => {
-            seen.infrastructure =
-                Some(said(Status::False, "InvalidConditionReported").because(why));
+            seen.infrastructure = Some(
+                types::InfrastructureReady::InvalidConditionReported
+                    .fails()
+                    .because(why),
+            );
             return Ok(());
         }
         Found::Missing => {
@@ -302,7 +309,11 @@ async fn infrastructure(
                 "{} {namespace}/{}, named by spec.template.spec.infrastructureRef, does not exist; create it or correct the reference",
                 reference.kind, reference.name
             );
-            seen.infrastructure = Some(said(Status::False, "ObjectDoesNotExist").because(why));
+            seen.infrastructure = Some(
+                types::InfrastructureReady::ObjectDoesNotExist
+                    .fails()
+                    .because(why),
+            );
             return Ok(());
         }
     };
@@ -320,13 +331,15 @@ async fn infrastructure(
     let ready = contract::ready_condition(&object);
     seen.infrastructure = Some(match (&ready, seen.provisioned) {
         (Some((status, reason, message)), _) if status != "True" => {
-            said(Status::False, reason).because(message)
+            Said::mirrored::<types::InfrastructureReady>(Status::False, reason).because(message)
         }
-        (_, true) => said(Status::True, "Ready"),
-        (_, false) => said(Status::False, "NotReady").because(format!(
-            "{} {} is not provisioned yet",
-            reference.kind, reference.name
-        )),
+        (_, true) => types::InfrastructureReady::Ready.holds(),
+        (_, false) => types::InfrastructureReady::NotReady
+            .fails()
+            .because(format!(
+                "{} {} is not provisioned yet",
+                reference.kind, reference.name
+            )),
     });
     // Machines that exist prove that the provider has them, also when its object cannot say so for a moment.
     let value = in_namespace(&namespace, &pool.name_any());

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::conditions::{self, Said, Status, types};
+use muster_api::conditions::{self, Reason, Said, Status, types};
+use muster_api::names::SizeOwner;
 use muster_api::pool::{MachinePoolPhase, MachinePoolStatus};
 use muster_api::reference::{Conditioned, VersionCount};
-use muster_api::{Machine, MachinePool, names};
+use muster_api::{Machine, MachinePool};
 use muster_caches::in_namespace;
 use muster_informers::{Key, Requeue};
 use serde_json::json;
@@ -49,9 +50,9 @@ pub(super) async fn write(
         status.replicas = Some(0);
     }
     if seen.has_machines || seen.provisioned {
-        status.ready_replicas = number(count(types::READY));
-        status.available_replicas = number(count(types::AVAILABLE));
-        status.up_to_date_replicas = number(count(types::UP_TO_DATE));
+        status.ready_replicas = number(count(types::Ready::TYPE));
+        status.available_replicas = number(count(types::Available::TYPE));
+        status.up_to_date_replicas = number(count(types::UpToDate::TYPE));
         status.versions = versions(&machines);
         status.node_refs = node_refs(context, pool, &machines);
     }
@@ -80,10 +81,7 @@ fn phase(
     have: i32,
 ) -> MachinePoolPhase {
     let done = status.initialization.unwrap_or_default();
-    let external = pool
-        .annotations()
-        .get(names::REPLICAS_MANAGED_BY)
-        .is_some_and(|v| v != "false");
+    let external = SizeOwner::of(pool) == SizeOwner::Outside;
     let provisioned = done.infrastructure_provisioned == Some(true);
     match (
         done.bootstrap_data_secret_created == Some(true),
@@ -166,17 +164,31 @@ fn said(
     let available = status.available_replicas.unwrap_or(0);
     let good = available >= desired;
     list.push(if good {
-        Said::new(types::AVAILABLE, Status::True, "Available")
+        types::Available::Available.holds()
     } else {
-        Said::new(types::AVAILABLE, Status::False, "NotAvailable")
+        types::Available::NotAvailable
+            .fails()
             .because(format!("{available} of {desired} machines are available"))
     });
-    list.push(over(machines, types::READY, types::MACHINES_READY, "Ready"));
     list.push(over(
         machines,
-        types::UP_TO_DATE,
-        types::MACHINES_UP_TO_DATE,
-        "UpToDate",
+        types::Ready::TYPE,
+        &Summary {
+            all: types::MachinesReady::Ready,
+            some_not: types::MachinesReady::NotReady,
+            some_unknown: types::MachinesReady::ReadyUnknown,
+            none: types::MachinesReady::NoReplicas,
+        },
+    ));
+    list.push(over(
+        machines,
+        types::UpToDate::TYPE,
+        &Summary {
+            all: types::MachinesUpToDate::UpToDate,
+            some_not: types::MachinesUpToDate::NotUpToDate,
+            some_unknown: types::MachinesUpToDate::UpToDateUnknown,
+            none: types::MachinesUpToDate::NoReplicas,
+        },
     ));
     list.push(if have < desired {
         let blocked = seen
@@ -186,10 +198,11 @@ fn said(
         let why = blocked
             .map(|said| format!("; {}", said.message))
             .unwrap_or_default();
-        Said::new(types::SCALING_UP, Status::True, "ScalingUp")
+        types::ScalingUp::ScalingUp
+            .holds()
             .because(format!("Scaling up from {have} to {desired} machines{why}"))
     } else {
-        Said::new(types::SCALING_UP, Status::False, "NotScalingUp")
+        types::ScalingUp::NotScalingUp.fails()
     });
     let leaving: Vec<String> = machines
         .iter()
@@ -202,21 +215,29 @@ fn said(
         } else {
             format!("; going: {}", few(&leaving))
         };
-        Said::new(types::SCALING_DOWN, Status::True, "ScalingDown").because(format!(
+        types::ScalingDown::ScalingDown.holds().because(format!(
             "Scaling down from {have} to {desired} machines{going}"
         ))
     } else {
-        Said::new(types::SCALING_DOWN, Status::False, "NotScalingDown")
+        types::ScalingDown::NotScalingDown.fails()
     });
-    list.push(Said::new(types::DELETING, Status::False, "NotDeleting"));
-    list.push(Said::new(types::PAUSED, Status::False, "NotPaused"));
+    list.push(types::Deleting::NotDeleting.fails());
+    list.push(types::Paused::NotPaused.fails());
     list
 }
 
+/// The reasons of a condition that sums up one of all Machines.
+struct Summary<R> {
+    all: R,
+    some_not: R,
+    some_unknown: R,
+    none: R,
+}
+
 /// A condition of the pool from one that its Machines have: the worst first, and only a few by name.
-fn over(machines: &[Arc<Machine>], of: &str, type_: &'static str, reason: &str) -> Said {
+fn over<R: Reason>(machines: &[Arc<Machine>], of: &str, summary: &Summary<R>) -> Said {
     if machines.is_empty() {
-        return Said::new(type_, Status::True, "NoReplicas");
+        return summary.none.holds();
     }
     let status = |machine: &Machine| machine.condition_of(of).map(|c| c.status.clone());
     let names = |wanted: &dyn Fn(Option<&str>) -> bool| -> Vec<String> {
@@ -236,20 +257,20 @@ fn over(machines: &[Arc<Machine>], of: &str, type_: &'static str, reason: &str) 
         let why = first
             .map(|c| c.message.lines().next().unwrap_or_default().to_owned())
             .unwrap_or_default();
-        return Said::new(type_, Status::False, format!("Not{reason}")).because(format!(
+        return summary.some_not.fails().because(format!(
             "* Machine{} {}: {why}",
             plural(&bad),
             few(&bad)
         ));
     }
     if !unknown.is_empty() {
-        return Said::new(type_, Status::Unknown, format!("{reason}Unknown")).because(format!(
+        return summary.some_unknown.unknown().because(format!(
             "* Machine{} {}: {of} is not known yet",
             plural(&unknown),
             few(&unknown)
         ));
     }
-    Said::new(type_, Status::True, reason)
+    summary.all.holds()
 }
 
 fn plural(list: &[String]) -> &'static str {
@@ -277,7 +298,7 @@ pub(super) async fn waits(
     why: String,
 ) -> Result<Requeue, PassError> {
     let mut status = pool.status.clone().unwrap_or_default();
-    let said = Said::new(types::INFRASTRUCTURE_READY, Status::False, "NotReady").because(why);
+    let said = types::InfrastructureReady::NotReady.fails().because(why);
     conditions::set(
         &mut status.conditions,
         said,
@@ -295,7 +316,8 @@ pub(super) async fn paused(
     pool: &MachinePool,
 ) -> Result<Requeue, PassError> {
     let mut status = pool.status.clone().unwrap_or_default();
-    let said = Said::new(types::PAUSED, Status::True, "Paused")
+    let said = types::Paused::Paused
+        .holds()
         .because("the Cluster is paused, or the pool has the cluster.x-k8s.io/paused annotation");
     conditions::set(
         &mut status.conditions,
@@ -314,7 +336,7 @@ pub(super) async fn deleting(
     message: String,
 ) -> Result<(), PassError> {
     let mut status = pool.status.clone().unwrap_or_default();
-    let said = Said::new(types::DELETING, Status::True, "Deleting").because(message);
+    let said = types::Deleting::Deleting.holds().because(message);
     conditions::set(
         &mut status.conditions,
         said,

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
-use muster_api::conditions::{self, Said, Status};
+use muster_api::conditions::{self, Reason as _, Status, types};
 use muster_apiserver::machinery::selector::LabelSelector;
 use muster_informers::{Key, Requeue};
 use serde_json::json;
@@ -120,11 +120,11 @@ pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, Work
     };
     let mut list = status.conditions.clone().unwrap_or_default();
     let reason = match (&counted, allowed > 0) {
-        (Err(_), _) => "SyncFailed",
-        (Ok(_), true) => "SufficientPods",
-        (Ok(_), false) => "InsufficientPods",
+        (Err(_), _) => types::DisruptionAllowed::SyncFailed,
+        (Ok(_), true) => types::DisruptionAllowed::SufficientPods,
+        (Ok(_), false) => types::DisruptionAllowed::InsufficientPods,
     };
-    let mut said = Said::new("DisruptionAllowed", Status::of(allowed > 0), reason);
+    let mut said = reason.said(Status::of(allowed > 0));
     if let Err(why) = &counted {
         said = said.because(why);
     }

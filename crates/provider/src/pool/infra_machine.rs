@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::DynamicObject;
 use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
-use muster_api::conditions::{self, Said, Status};
+use muster_api::conditions::{self, Reason as _};
 use muster_api::{Machine, contract, names};
 use muster_caches::reference;
 use muster_informers::Key;
@@ -179,15 +179,10 @@ async fn keep_up<S: ScaleGroup>(
     let mut list: Vec<Condition> =
         serde_json::from_value(before["conditions"].clone()).unwrap_or_default();
     let said = match instance.state {
-        InstanceState::Terminating => Said::new(
-            conditions::types::READY,
-            Status::False,
-            "InstanceTerminating",
-        )
-        .because(format!("the cloud is terminating instance {}", instance.id)),
-        InstanceState::Pending | InstanceState::Running => {
-            Said::new(conditions::types::READY, Status::True, "Ready")
-        }
+        InstanceState::Terminating => conditions::types::Ready::InstanceTerminating
+            .fails()
+            .because(format!("the cloud is terminating instance {}", instance.id)),
+        InstanceState::Pending | InstanceState::Running => conditions::types::Ready::Ready.holds(),
     };
     conditions::set(
         &mut list,

@@ -5,7 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
-use muster_api::conditions::{self, Said, Status};
+use muster_api::conditions::types::Ready;
+use muster_api::conditions::{self, Reason as _, Said};
 use muster_informers::Key;
 use serde_json::{Value, json};
 
@@ -14,11 +15,11 @@ use crate::scale_group::{Group, InstanceState, ScaleGroup};
 
 /// What keeps a pool from going on, as its Ready condition says it.
 pub(super) struct Blocked {
-    pub(super) reason: &'static str,
+    pub(super) reason: Ready,
     pub(super) message: String,
 }
 
-fn blocked(reason: &'static str, message: String) -> Stop {
+fn blocked(reason: Ready, message: String) -> Stop {
     Stop::Waits(Blocked { reason, message })
 }
 
@@ -69,7 +70,7 @@ pub(super) async fn may_begin<S: ScaleGroup>(
     }
     if let Some(replicas) = pool.spec.replicas.filter(|replicas| *replicas < 0) {
         return Err(blocked(
-            "InvalidReplicas",
+            Ready::InvalidReplicas,
             format!(
                 "spec.replicas of MachinePool {} is {replicas}; it must be 0 or more, and the pool keeps its size until it is corrected",
                 pool.name_any()
@@ -83,7 +84,7 @@ pub(super) async fn may_begin<S: ScaleGroup>(
         .unwrap_or(false);
     if !provisioned {
         return Err(blocked(
-            "WaitingForClusterInfrastructure",
+            Ready::WaitingForClusterInfrastructure,
             format!(
                 "waiting for the infrastructure of Cluster {} to be provisioned",
                 cluster.name_any()
@@ -106,7 +107,7 @@ pub(super) async fn may_begin<S: ScaleGroup>(
             .is_some();
         if !cached && !exists(context, &key.namespace, secret).await? {
             return Err(blocked(
-                "BootstrapSecretMissing",
+                Ready::BootstrapSecretMissing,
                 format!(
                     "Secret {}/{secret}, named by spec.template.spec.bootstrap.dataSecretName of MachinePool {}, does not exist; create it with the bootstrap data under the key \"value\"",
                     key.namespace,
@@ -116,7 +117,7 @@ pub(super) async fn may_begin<S: ScaleGroup>(
         }
     } else {
         return Err(blocked(
-            "WaitingForBootstrapData",
+            Ready::WaitingForBootstrapData,
             format!(
                 "waiting for bootstrap data of MachinePool {}",
                 pool.name_any()
@@ -150,7 +151,7 @@ pub(super) async fn may_begin<S: ScaleGroup>(
         .find(|zone| !known.is_empty() && !known.contains(zone))
     {
         return Err(blocked(
-            "UnknownZone",
+            Ready::UnknownZone,
             format!(
                 "{field} names the zone {unknown:?}, which Cluster {} does not have; it has: {}",
                 cluster.name_any(),
@@ -181,7 +182,7 @@ pub(super) async fn not_ready<S>(
     seen: &Seen,
     why: &Blocked,
 ) -> Result<(), PassError> {
-    let said = Said::new(conditions::types::READY, Status::False, why.reason).because(&why.message);
+    let said = why.reason.fails().because(&why.message);
     let now = context.clock.now();
     let object = context
         .pools
@@ -237,10 +238,8 @@ pub(super) async fn write_status<S: ScaleGroup>(
         status["capacity"] = object.data["spec"]["template"]["capacity"].clone();
     }
     let said = match &group.trouble {
-        None => Said::new(conditions::types::READY, Status::True, "Ready"),
-        Some(trouble) => {
-            Said::new(conditions::types::READY, Status::False, "CloudTrouble").because(trouble)
-        }
+        None => Ready::Ready.holds(),
+        Some(trouble) => Ready::CloudTrouble.fails().because(trouble),
     };
     write(context, &object, status, said, now).await
 }

@@ -117,7 +117,8 @@ async fn choose<S: ScaleGroup>(
 
 /// What the choice needs to know of a Machine.
 pub fn member(machine: &Machine) -> Member {
-    use conditions::types::{HEALTH_CHECK_SUCCEEDED, READY, UP_TO_DATE};
+    use conditions::Reason as _;
+    use conditions::types::{HealthCheckSucceeded, Ready, UpToDate};
     let says = |type_: &str, status: &str| {
         machine
             .condition_of(type_)
@@ -137,13 +138,13 @@ pub fn member(machine: &Machine) -> Member {
             .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
         zone: status.and_then(|status| status.failure_domain.clone()),
         leaving: machine.is_deleting(),
-        marked: annotations.contains_key(names::DELETE_MACHINE),
+        marked: names::DELETE_MACHINE.is_on(machine),
         has_node: machine.node_name().is_some(),
         failed: status.and_then(|s| s.phase) == Some(muster_api::machine::MachinePhase::Failed),
-        unhealthy: says(HEALTH_CHECK_SUCCEEDED, "False"),
-        ready: says(READY, "True"),
-        up_to_date: !says(UP_TO_DATE, "False"),
-        held: hooked || annotations.contains_key(names::SKIP_REMEDIATION),
+        unhealthy: says(HealthCheckSucceeded::TYPE, "False"),
+        ready: says(Ready::TYPE, "True"),
+        up_to_date: !says(UpToDate::TYPE, "False"),
+        held: hooked || names::SKIP_REMEDIATION.is_on(machine),
         disruption: Disruption::default(),
     }
 }
