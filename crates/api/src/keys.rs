@@ -35,6 +35,14 @@ impl Value for String {
     }
 }
 
+impl Value for u32 {
+    const ALLOWED: &'static str = "a number from 0 on";
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
 impl Value for Timestamp {
     const ALLOWED: &'static str = "a time as in 2026-01-31T12:00:00Z";
 

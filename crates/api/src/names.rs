@@ -40,6 +40,14 @@ pub const PRE_DRAIN_HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io
 pub const PRE_TERMINATE_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io";
 /// On a Machine, read when its deletion starts: what that does to the size, over the policy.
 pub const REPLACEMENT: Annotation<Replacement> = Annotation::new("muster.dev/replacement");
+/// On a pool: the Machines whose going `spec.replicas` follows already, by the first 16 digits of their UIDs.
+pub const COUNTED_DELETIONS: Annotation = Annotation::new("muster.dev/counted-deletions");
+/// On a pool: the smallest size that Cluster Autoscaler gives it.
+pub const AUTOSCALER_MIN_SIZE: Annotation<u32> =
+    Annotation::new("cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size");
+/// On a pool: the largest size that Cluster Autoscaler gives it.
+pub const AUTOSCALER_MAX_SIZE: Annotation<u32> =
+    Annotation::new("cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size");
 /// On a Machine: when the cloud takes its instance back, as it announced.
 pub const TERMINATION_DEADLINE: Annotation<Timestamp> =
     Annotation::new("muster.dev/termination-deadline");
@@ -101,6 +109,13 @@ impl Value for SizeOwner {
 }
 
 impl SizeOwner {
+    /// What the owner of a pool's size outside is called, if there is one.
+    pub fn name(pool: &crate::MachinePool) -> Option<&str> {
+        REPLICAS_MANAGED_BY
+            .text(pool)
+            .filter(|_| Self::of(pool) == Self::Outside)
+    }
+
     /// Who owns the size of a pool.
     pub fn of(pool: &crate::MachinePool) -> Self {
         match REPLICAS_MANAGED_BY.read(pool) {

@@ -2,6 +2,8 @@
 //!
 //! One set serves every reconciler of a process. Decides nothing and writes nothing.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::runtime::watcher;
@@ -163,6 +165,14 @@ impl Management {
         self.secrets.synced().await
     }
 
+    /// The policy of a pool: where several name it, the oldest is the one that counts.
+    pub fn policy(&self, namespace: &str, pool: &str) -> Option<Arc<MachinePoolPolicy>> {
+        let all = self
+            .policies
+            .by(self.policies_by_pool, &in_namespace(namespace, pool));
+        all.into_iter().min_by_key(|policy| seniority(policy))
+    }
+
     /// Whether an object of a cluster is to be left alone: the Cluster is paused, or the object is.
     pub fn is_paused(&self, object: &impl Resource, cluster: &str) -> bool {
         let namespace = object.meta().namespace.clone().unwrap_or_default();
@@ -172,6 +182,12 @@ impl Management {
                 .get(&Key::new(namespace, cluster))
                 .is_some_and(|cluster| cluster.spec.paused == Some(true))
     }
+}
+
+/// The order in which policies of one pool count: by age, then by name.
+pub fn seniority(policy: &MachinePoolPolicy) -> (Option<jiff::Timestamp>, String) {
+    let created = policy.metadata.creation_timestamp.as_ref();
+    (created.map(|time| time.0), policy.name_any())
 }
 
 fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>

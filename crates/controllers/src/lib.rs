@@ -16,6 +16,7 @@ use muster_caches::Management;
 use muster_clock::Clock;
 use muster_informers::{Key, Queue};
 use muster_provider::events::Events;
+use muster_provider::sizes::Sizes;
 use muster_provider::workload::Connector;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -45,6 +46,7 @@ pub(crate) struct Context {
     pub(crate) objects: Objects,
     pub(crate) workloads: Workloads,
     pub(crate) events: Events,
+    pub(crate) sizes: Sizes,
     pub(crate) clusters: Queue<Key>,
     pub(crate) pools: Queue<Key>,
     pub(crate) machines: Queue<Key>,
@@ -112,6 +114,7 @@ pub fn start(config: Config) -> TaskTracker {
             machines.clone(),
         ),
         events: Events::new(config.client.clone(), "muster"),
+        sizes: Sizes::new(config.client.clone(), config.caches.clone()),
         client: config.client,
         caches: config.caches,
         clock: config.clock,

@@ -58,7 +58,7 @@ pub enum Command {
     Up(Up),
     /// Show a cluster or a pool as a tree: machines, nodes, readiness and reasons.
     Describe(Describe),
-    /// Delete single machines; the pool replaces them.
+    /// Delete single machines; the pool replaces them, or shrinks by as many.
     Delete(Delete),
     /// Set the size of a pool.
     Scale(Scale),
@@ -151,6 +151,9 @@ pub struct DeleteMachine {
     /// Names of the machines.
     #[arg(required = true)]
     pub names: Vec<String>,
+    /// Do not replace them: the size of their pool goes down by as many.
+    #[arg(long)]
+    pub shrink: bool,
     /// Wait until they are gone.
     #[arg(long)]
     pub wait: bool,

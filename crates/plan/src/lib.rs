@@ -6,3 +6,4 @@
 pub mod drain;
 pub mod machine;
 pub mod pool;
+pub mod size;

@@ -4,12 +4,14 @@
 //! - [`scale_group`]: the trait, its facts and its errors.
 //! - [`pool`]: keeps a scale group at its pool's size, one InfraMachine per instance, and terminates exactly the
 //!   instances whose Machines have gone.
+//! - [`sizes`]: a pool's size and which Machines' going it follows, written as one.
 //! - [`workload`]: how a workload cluster's kubeconfig becomes a client.
 //! - [`events`]: Events that say why something was done.
 
 pub mod events;
 pub mod pool;
 pub mod scale_group;
+pub mod sizes;
 pub mod workload;
 
 pub use scale_group::{Group, GroupSpec, Instance, InstanceState, ProviderError, ScaleGroup, Size};

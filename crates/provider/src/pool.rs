@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
 use crate::scale_group::{Group, GroupSpec, ProviderError, ScaleGroup};
+use crate::sizes::Sizes;
 
 /// How often a group is looked at when the cloud tells no news.
 const POLL: Duration = Duration::from_secs(60);
@@ -98,6 +99,7 @@ struct Context<S> {
     machines_by_pool: Index,
     cloud: Arc<S>,
     events: Events,
+    sizes: Sizes,
     clock: Clock,
 }
 
@@ -118,6 +120,7 @@ pub async fn run<S: ScaleGroup>(
     let machines = builder.start();
     let context = Arc::new(Context {
         events: Events::new(client.clone(), "muster-pool-provider"),
+        sizes: Sizes::new(client.clone(), caches.clone()),
         client,
         caches,
         kinds,

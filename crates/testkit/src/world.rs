@@ -21,6 +21,8 @@ use muster_provider_sim::cloud::types::{CloudInstance, define};
 use muster_provider_sim::{Config, EmbeddedConnector, KubeconfigSource, cloud, console};
 use tokio_util::sync::CancellationToken;
 
+use crate::fault::Fate;
+
 /// Kubeconfigs that only the connector of the same process understands.
 struct Embedded;
 
@@ -50,6 +52,8 @@ pub struct World {
     pub caches: Management,
     /// The time.
     pub clock: Clock,
+    /// When the process of controllers and cloud dies.
+    pub fate: Fate,
     stop: CancellationToken,
 }
 
@@ -78,34 +82,54 @@ impl World {
             .map(serde_json::from_value)
             .collect::<Result<_, _>>()?;
         define(&client, &definitions).await?;
-        let caches = Management::start(&client, None);
-        caches.synced().await?;
-        let stop = CancellationToken::new();
+        let mut world = Self {
+            caches: Management::start(&client, None),
+            host,
+            client,
+            clock,
+            fate: Fate::default(),
+            stop: CancellationToken::new(),
+        };
+        world.run().await?;
+        Ok(world)
+    }
+
+    /// Starts controllers and cloud over what the API has.
+    async fn run(&mut self) -> anyhow::Result<()> {
+        let client = self.fate.client(&self.client);
+        self.caches = Management::start(&client, None);
+        self.caches.synced().await?;
         muster_provider_sim::start(Config {
             client: client.clone(),
-            host: host.clone(),
-            caches: caches.clone(),
-            clock: clock.clone(),
+            host: self.host.clone(),
+            caches: self.caches.clone(),
+            clock: self.clock.clone(),
             seed: 1,
             kubeconfigs: Arc::new(Embedded),
-            stop: stop.clone(),
+            stop: self.stop.clone(),
         })
         .await
         .map_err(|failure| anyhow!("{failure}"))?;
         muster_controllers::start(muster_controllers::Config {
-            client: client.clone(),
-            caches: caches.clone(),
-            clock: clock.clone(),
-            connector: Arc::new(EmbeddedConnector::new(host.clone())),
-            stop: stop.clone(),
-        });
-        Ok(Self {
-            host,
             client,
-            caches,
-            clock,
-            stop,
-        })
+            caches: self.caches.clone(),
+            clock: self.clock.clone(),
+            connector: Arc::new(EmbeddedConnector::new(self.host.clone())),
+            stop: self.stop.clone(),
+        });
+        Ok(())
+    }
+
+    /// Controllers and cloud die, unless they have, and begin anew with nothing but what the API has.
+    ///
+    /// # Errors
+    /// When a part cannot be started.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        self.fate.die();
+        self.stop.cancel();
+        self.fate = Fate::default();
+        self.stop = CancellationToken::new();
+        self.run().await
     }
 
     /// A world with the quickstart's cluster and its pool, all machines running.

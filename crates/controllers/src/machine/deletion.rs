@@ -17,7 +17,7 @@ use muster_provider::events::about;
 use serde_json::json;
 use std::time::Duration;
 
-use super::{Infrastructure, NodeSeen, Refusals, Seen, drain, status};
+use super::{Infrastructure, NodeSeen, Refusals, Seen, drain, replacement, status};
 use crate::{Context, PassError, api};
 
 /// How soon refused evictions are asked for again.
@@ -41,6 +41,7 @@ pub(super) async fn pass(
     if let Infrastructure::Unusable(why) = &seen.infrastructure {
         return Err(PassError::Blocked(why.clone()));
     }
+    replacement::settle(context, machine, seen).await?;
     let now = context.clock.now();
     let key = Key::of(machine);
     let node = match &seen.node {

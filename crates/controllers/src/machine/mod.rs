@@ -3,6 +3,7 @@
 mod deletion;
 mod drain;
 mod node_sync;
+mod replacement;
 mod status;
 
 use std::collections::{BTreeMap, HashMap};

@@ -69,6 +69,16 @@ pub(super) async fn reconcile<S: ScaleGroup>(
         .iter()
         .map(|instance| (instance.provider_id.as_str(), instance))
         .collect();
+    let ends = existing.iter().any(|machine| {
+        machine.metadata.deletion_timestamp.is_some()
+            && contract::provider_id(machine)
+                .and_then(|id| instances.get(id.as_str()))
+                .is_some_and(|instance| instance.state != InstanceState::Terminating)
+    });
+    if ends {
+        // A termination cannot be taken back, nor what it does to the size: that is decided on what is written now.
+        super::size::refresh(context, seen).await?;
+    }
     let desired = super::size::desired(context, seen, group);
     let mut updates = Vec::new();
     for machine in &existing {

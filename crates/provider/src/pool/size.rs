@@ -1,5 +1,8 @@
 //! The size of the group: raised at once, lowered only by terminations of chosen Machines.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -7,7 +10,8 @@ use muster_api::policy::{ScaleDownOrder, ZoneBalance};
 use muster_api::reference::Conditioned;
 use muster_api::{Machine, MachinePool, conditions, names};
 use muster_caches::in_namespace;
-use muster_plan::pool::{Balance, Disruption, Member, Order, Pool, scale_down};
+use muster_informers::Key;
+use muster_plan::pool::{Balance, Because, Disruption, Member, Order, Pool, scale_down};
 use serde_json::json;
 
 use super::{Context, PassError, Seen, api, cloud, infra_machine, is_external};
@@ -18,7 +22,7 @@ pub(super) fn desired<S>(context: &Context<S>, seen: &Seen, group: &Group) -> u3
     let pool = context
         .caches
         .pools
-        .get(&muster_informers::Key::of(&*seen.pool))
+        .get(&Key::of(&*seen.pool))
         .unwrap_or_else(|| seen.pool.clone());
     if is_external(&pool) {
         group.size
@@ -46,6 +50,9 @@ pub(super) async fn reconcile<S: ScaleGroup>(
             .await
             .map_err(cloud(format!("setting the size to {to}")))
     };
+    if desired >= size {
+        tidy(context, seen).await?;
+    }
     if desired > size || !individual && desired != size {
         return set(desired).await;
     }
@@ -65,6 +72,19 @@ pub(super) async fn reconcile<S: ScaleGroup>(
     choose(context, seen, desired).await
 }
 
+/// Brings the cached pool up to what is written.
+pub(super) async fn refresh<S>(context: &Context<S>, seen: &Seen) -> Result<(), PassError> {
+    let pools: Api<MachinePool> = Api::namespaced(context.client.clone(), &seen.key.namespace);
+    let fresh = pools
+        .get_opt(&seen.pool.name_any())
+        .await
+        .map_err(api("reading the size of the pool"))?;
+    if let Some(fresh) = fresh {
+        context.caches.pools.absorb(fresh);
+    }
+    Ok(())
+}
+
 /// Deletes the Machines that are chosen to go.
 async fn choose<S: ScaleGroup>(
     context: &Context<S>,
@@ -77,12 +97,8 @@ async fn choose<S: ScaleGroup>(
         .caches
         .machines
         .by(context.caches.machines_by_pool, &value);
-    let policy = context
-        .caches
-        .policies
-        .by(context.caches.policies_by_pool, &value);
+    let policy = context.caches.policy(namespace, &seen.pool.name_any());
     let rules = policy
-        .first()
         .and_then(|policy| policy.spec.scale_down)
         .unwrap_or_default();
     let pool = Pool {
@@ -101,10 +117,25 @@ async fn choose<S: ScaleGroup>(
     };
     let members: Vec<Member> = machines.iter().map(|machine| member(machine)).collect();
     let choice = scale_down(&pool, &members);
-    for (name, because) in choice.new_victims() {
-        let Some(machine) = machines.iter().find(|machine| machine.name_any() == name) else {
-            continue;
-        };
+    let by_name: HashMap<String, &Arc<Machine>> = machines
+        .iter()
+        .map(|machine| (machine.name_any(), machine))
+        .collect();
+    let victims: Vec<(&Arc<Machine>, Because)> = choice
+        .new_victims()
+        .filter_map(|(name, because)| Some((*by_name.get(name)?, because)))
+        .collect();
+    if victims.is_empty() {
+        return Ok(());
+    }
+    // The size was lowered before they go, and must not be lowered for them again, whatever the policy says.
+    let uids: Vec<String> = victims.iter().filter_map(|(m, _)| m.uid()).collect();
+    context
+        .sizes
+        .remember(&Key::of(&*seen.pool), &uids)
+        .await
+        .map_err(api("remembering which Machines the size follows"))?;
+    for (machine, because) in victims {
         let note = format!(
             "chosen to go since pool {} is to have {desired} machines and this one {}",
             seen.pool.name_any(),
@@ -113,6 +144,15 @@ async fn choose<S: ScaleGroup>(
         infra_machine::delete_machine(context, machine, None, "ScaledDown", note).await?;
     }
     Ok(())
+}
+
+/// The memory of what the size follows holds only what is on its way.
+async fn tidy<S>(context: &Context<S>, seen: &Seen) -> Result<(), PassError> {
+    context
+        .sizes
+        .tidy_walking_pool(&Key::of(&*seen.pool))
+        .await
+        .map_err(api("forgetting Machines that are gone"))
 }
 
 /// What the choice needs to know of a Machine.
