@@ -14,6 +14,7 @@ pub mod machine;
 pub mod names;
 pub mod policy;
 pub mod pool;
+pub mod provider_id;
 pub mod reference;
 mod schema;
 pub mod sim;

@@ -72,6 +72,14 @@ pub const NODE_ANNOTATIONS_FROM_MACHINE: Annotation =
 /// On a Node: taints that came from the Machine, as `key:effect`.
 pub const NODE_TAINTS_FROM_MACHINE: Annotation =
     Annotation::new("cluster.x-k8s.io/taints-from-machine");
+/// On a Node: the Machine for whose drain Muster has cordoned it. A Node that somebody else cordoned does not have it, and
+/// is never uncordoned by Muster.
+pub const NODE_CORDONED_FOR: Annotation = Annotation::new("muster.dev/cordoned-for");
+/// Taint, `PreferNoSchedule`, of Nodes that are drained soon: Pods that have the choice do not move there.
+pub const DRAINS_SOON_TAINT: &str = "muster.dev/drains-soon";
+/// On a Machine: when the deletion of its Node object was first tried, where the first try failed.
+pub const NODE_DELETION_STARTED: Annotation<Timestamp> =
+    Annotation::new("muster.dev/node-deletion-started");
 /// Taint that a Node may register with until its labels are there.
 pub const UNINITIALIZED_TAINT: &str = "node.cluster.x-k8s.io/uninitialized";
 

@@ -9,6 +9,7 @@ use kube::api::Api;
 use kube::runtime::watcher;
 use kube::{Client, Resource, ResourceExt};
 use muster_api::names::POOL_NAME;
+use muster_api::provider_id::identity;
 use muster_api::reference::ContractReference;
 use muster_api::{
     Cluster, Machine, MachineDrainRule, MachineHealthCheck, MachinePool, MachinePoolPolicy, names,
@@ -36,7 +37,7 @@ pub struct Management {
     pub machines_by_cluster: Index,
     /// Machines by [`reference()`] of their InfraMachine.
     pub machines_by_reference: Index,
-    /// Machines by [`in_cluster`] of their provider ID.
+    /// Machines by [`in_cluster`] of their provider ID's [`identity`].
     pub machines_by_provider_id: Index,
     /// Machines by [`in_cluster`] of their Node's name.
     pub machines_by_node: Index,
@@ -114,7 +115,7 @@ impl Management {
             machines.index(|m| vec![reference(&space(m), &m.spec.infrastructure_ref)]);
         let machines_by_provider_id = machines.index(|m| {
             let id = m.spec.provider_id.iter();
-            id.map(|id| in_cluster(&space(m), &m.spec.cluster_name, id))
+            id.map(|id| in_cluster(&space(m), &m.spec.cluster_name, &identity(id)))
                 .collect()
         });
         let machines_by_node = machines.index(|m| {

@@ -21,6 +21,8 @@ use muster_provider::workload::Connector;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use machine::refusals::Refusals;
+use machine::turns::Drains;
 use objects::Objects;
 use workload::Workloads;
 
@@ -34,8 +36,28 @@ pub struct Config {
     pub clock: Clock,
     /// Makes clients of workload clusters.
     pub connector: Arc<dyn Connector>,
+    /// How the controllers behave, where there is a choice.
+    pub settings: Settings,
     /// Ends everything.
     pub stop: CancellationToken,
+}
+
+/// How the controllers behave, where there is a choice.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many Nodes of one cluster are drained at once.
+    pub concurrent_drains: usize,
+    /// What goes from Machines to Nodes beside what always does.
+    pub additional_sync: machine::node_sync::Additional,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            concurrent_drains: 20,
+            additional_sync: Default::default(),
+        }
+    }
 }
 
 /// What all reconcilers share.
@@ -47,6 +69,9 @@ pub(crate) struct Context {
     pub(crate) workloads: Workloads,
     pub(crate) events: Events,
     pub(crate) sizes: Sizes,
+    pub(crate) settings: Settings,
+    pub(crate) drains: Drains,
+    pub(crate) refusals: Refusals,
     pub(crate) clusters: Queue<Key>,
     pub(crate) pools: Queue<Key>,
     pub(crate) machines: Queue<Key>,
@@ -113,6 +138,9 @@ pub fn start(config: Config) -> TaskTracker {
             pools.clone(),
             machines.clone(),
         ),
+        drains: Drains::new(config.settings.concurrent_drains),
+        refusals: Refusals::default(),
+        settings: config.settings,
         events: Events::new(config.client.clone(), "muster"),
         sizes: Sizes::new(config.client.clone(), config.caches.clone()),
         client: config.client,

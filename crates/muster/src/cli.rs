@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::settings::SettingsArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -95,6 +96,9 @@ pub struct Up {
     /// Manifests to apply; `-` is standard input. May be repeated.
     #[arg(short, long = "filename", value_name = "FILE")]
     pub filenames: Vec<PathBuf>,
+    /// How the controllers behave.
+    #[command(flatten)]
+    pub settings: SettingsArgs,
 }
 
 /// Arguments of `describe`.

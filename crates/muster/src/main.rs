@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod kubeconfig;
 mod printer;
+mod settings;
 mod view;
 
 use std::process::ExitCode;

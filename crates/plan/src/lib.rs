@@ -7,3 +7,5 @@ pub mod drain;
 pub mod machine;
 pub mod pool;
 pub mod size;
+pub mod turns;
+pub mod volumes;

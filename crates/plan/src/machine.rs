@@ -29,8 +29,14 @@ pub struct Leaving {
     pub volume_timeout: Option<SignedDuration>,
     /// When the cloud takes the instance back, if it announced that.
     pub deadline: Option<Timestamp>,
+    /// When the deletion of the Node object was first tried.
+    pub node_deletion_started: Option<Timestamp>,
+    /// Limit of the deletion of the Node object; none is for ever.
+    pub node_deletion_timeout: Option<SignedDuration>,
     /// Where its InfraMachine stands.
-    pub infrastructure: Infrastructure,
+    pub infrastructure: Existence,
+    /// Where the bootstrap object stands that is its own; gone, if it has none.
+    pub bootstrap: Existence,
     /// Whether Pods are left that a drain moves or waits for; `None` when it cannot be told.
     pub drained: Option<bool>,
     /// Whether volumes are attached that are to be waited for; `None` when it cannot be told.
@@ -48,9 +54,9 @@ pub enum NodeConcern {
     ClusterDeleting,
 }
 
-/// Where an InfraMachine stands.
+/// Where an object stands that goes with a Machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Infrastructure {
+pub enum Existence {
     /// It is there.
     Present,
     /// It is being deleted.
@@ -72,6 +78,8 @@ pub enum Step {
     PreTerminateHooks(Vec<String>),
     /// The InfraMachine is deleted and awaited.
     Infrastructure,
+    /// Its own bootstrap object is deleted and awaited.
+    Bootstrap,
     /// The Node object is deleted.
     Node,
     /// Nothing is left.
@@ -85,6 +93,8 @@ pub enum TimedOut {
     Drain,
     /// The wait for volumes.
     Volumes,
+    /// The deletion of the Node object.
+    Node,
 }
 
 /// The step that a deletion is at, and the steps before it whose limit passed.
@@ -98,8 +108,8 @@ pub fn step(leaving: &Leaving, now: Timestamp) -> (Step, Vec<TimedOut>) {
             );
         }
         // Once hooks before the end are waited for, or the instance is going, a drain comes too late.
-        let open = leaving.pre_terminate_started.is_none()
-            && leaving.infrastructure == Infrastructure::Present;
+        let open =
+            leaving.pre_terminate_started.is_none() && leaving.infrastructure == Existence::Present;
         if open && !leaving.skips_drain && leaving.drained != Some(true) {
             let limit = earliest(
                 end(leaving.drain_started, leaving.drain_timeout, now),
@@ -121,18 +131,31 @@ pub fn step(leaving: &Leaving, now: Timestamp) -> (Step, Vec<TimedOut>) {
             timed_out.push(TimedOut::Volumes);
         }
     }
-    if !leaving.pre_terminate_hooks.is_empty() && leaving.infrastructure == Infrastructure::Present
-    {
+    if !leaving.pre_terminate_hooks.is_empty() && leaving.infrastructure == Existence::Present {
         return (
             Step::PreTerminateHooks(leaving.pre_terminate_hooks.clone()),
             timed_out,
         );
     }
-    if leaving.infrastructure != Infrastructure::Gone {
+    if leaving.infrastructure != Existence::Gone {
         return (Step::Infrastructure, timed_out);
     }
+    if leaving.bootstrap != Existence::Gone {
+        return (Step::Bootstrap, timed_out);
+    }
     match leaving.node {
-        NodeConcern::Ours => (Step::Node, timed_out),
+        NodeConcern::Ours => {
+            let limit = end(
+                leaving.node_deletion_started,
+                leaving.node_deletion_timeout,
+                now,
+            );
+            if limit.is_none_or(|limit| now < limit) {
+                return (Step::Node, timed_out);
+            }
+            timed_out.push(TimedOut::Node);
+            (Step::Done, timed_out)
+        }
         NodeConcern::NoNode | NodeConcern::ClusterDeleting => (Step::Done, timed_out),
     }
 }
@@ -181,7 +204,10 @@ mod tests {
             drain_timeout: None,
             volume_timeout: None,
             deadline: None,
-            infrastructure: Infrastructure::Present,
+            node_deletion_started: None,
+            node_deletion_timeout: Some(SignedDuration::from_secs(10)),
+            bootstrap: Existence::Gone,
+            infrastructure: Existence::Present,
             drained: Some(false),
             detached: Some(false),
         }
@@ -207,14 +233,17 @@ mod tests {
         );
         machine.pre_terminate_hooks.clear();
         assert_eq!(step(&machine, at(1)).0, Step::Infrastructure);
-        machine.infrastructure = Infrastructure::Deleting;
+        machine.infrastructure = Existence::Deleting;
         machine.drained = Some(false);
         assert_eq!(
             step(&machine, at(1)).0,
             Step::Infrastructure,
             "too late for a drain"
         );
-        machine.infrastructure = Infrastructure::Gone;
+        machine.infrastructure = Existence::Gone;
+        machine.bootstrap = Existence::Deleting;
+        assert_eq!(step(&machine, at(1)).0, Step::Bootstrap);
+        machine.bootstrap = Existence::Gone;
         assert_eq!(step(&machine, at(1)).0, Step::Node);
         machine.node = NodeConcern::NoNode;
         assert_eq!(step(&machine, at(1)).0, Step::Done);
@@ -238,6 +267,50 @@ mod tests {
         machine.volumes_started = Some(at(1060));
         let (at_end, timed_out) = step(&machine, at(1090));
         assert_eq!((at_end, timed_out.len()), (Step::Infrastructure, 2));
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_deleted_is_left_behind_after_its_limit_or_never() {
+        let mut machine = leaving();
+        machine.infrastructure = Existence::Gone;
+        machine.node_deletion_started = Some(at(100));
+        assert_eq!(step(&machine, at(109)), (Step::Node, vec![]));
+        assert_eq!(step(&machine, at(110)), (Step::Done, vec![TimedOut::Node]));
+        machine.node_deletion_timeout = None;
+        assert_eq!(step(&machine, at(100_000)).0, Step::Node);
+    }
+
+    proptest::proptest! {
+        /// Whatever a Machine is like: while its Node is of concern and the instance is there, it gets to the end of the
+        /// instance only drained, or excluded, or past a limit, or past a hook before the end that was waited for.
+        #[test]
+        fn nothing_is_terminated_undrained_but_for_a_reason(
+            skips in proptest::bool::ANY,
+            drained in proptest::option::of(proptest::bool::ANY),
+            started in proptest::option::of(0_i64..100),
+            timeout in proptest::option::of(0_i64..100),
+            deadline in proptest::option::of(0_i64..200),
+            pre_terminate in proptest::option::of(0_i64..100),
+            now in 0_i64..200,
+        ) {
+            let machine = Leaving {
+                skips_drain: skips,
+                drained,
+                detached: Some(true),
+                drain_started: started.map(at),
+                drain_timeout: timeout.map(SignedDuration::from_secs),
+                deadline: deadline.map(at),
+                pre_terminate_started: pre_terminate.map(at),
+                ..leaving()
+            };
+            let (reached, timed_out) = step(&machine, at(now));
+            let over = |limit: Option<i64>| limit.is_some_and(|limit| now >= limit);
+            let limit = started.zip(timeout.filter(|t| *t > 0)).map(|(s, t)| s + t);
+            let excused = skips || drained == Some(true) || pre_terminate.is_some() || over(limit) || over(deadline);
+            proptest::prop_assert_eq!(reached == Step::Infrastructure, excused);
+            let said = timed_out.contains(&TimedOut::Drain);
+            proptest::prop_assert_eq!(said, !skips && drained != Some(true) && pre_terminate.is_none() && (over(limit) || over(deadline)));
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use muster_api::{Machine, MachinePool};
 use muster_apiserver::{Host, Persistence};
 use muster_caches::{Management, in_namespace};
 use muster_clock::Clock;
+use muster_controllers::Settings;
 use muster_informers::Key;
 use muster_provider_sim::cloud::types::{CloudInstance, define};
 use muster_provider_sim::{Config, EmbeddedConnector, KubeconfigSource, cloud, console};
@@ -115,6 +116,7 @@ impl World {
             caches: self.caches.clone(),
             clock: self.clock.clone(),
             connector: Arc::new(EmbeddedConnector::new(self.host.clone())),
+            settings: Settings::default(),
             stop: self.stop.clone(),
         });
         Ok(())

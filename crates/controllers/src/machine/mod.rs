@@ -2,15 +2,16 @@
 
 mod deletion;
 mod drain;
-mod node_sync;
+pub mod node_sync;
+pub(crate) mod refusals;
 mod replacement;
 mod status;
+pub(crate) mod turns;
+mod volumes;
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
@@ -19,10 +20,10 @@ use muster_api::machine::MachineNodeReference;
 use muster_api::{Cluster, Machine, contract, names};
 use muster_caches::in_namespace;
 use muster_informers::{Key, Options, Requeue};
-use muster_plan::drain::{PodName, Refusal};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use self::node_sync::Additional;
 use crate::cluster::own;
 use crate::objects::{Found, owner_key};
 use crate::workload::Workload;
@@ -36,29 +37,6 @@ fn key_of(object: &DynamicObject) -> Option<Key> {
             object.name_any(),
         ))
     })
-}
-
-/// Evictions that were refused, with the time of the first refusal, by Machine.
-#[derive(Default)]
-pub(crate) struct Refusals(Mutex<HashMap<Key, OfPods>>);
-
-/// Refusals by Pod.
-type OfPods = BTreeMap<PodName, (Refusal, Timestamp)>;
-
-impl Refusals {
-    fn of(&self, key: &Key) -> OfPods {
-        let map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        map.get(key).cloned().unwrap_or_default()
-    }
-
-    fn set(&self, key: &Key, refusals: OfPods) {
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if refusals.is_empty() {
-            map.remove(key);
-        } else {
-            map.insert(key.clone(), refusals);
-        }
-    }
 }
 
 pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
@@ -96,11 +74,10 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
         ..Options::new("machine")
     };
     let queue = context.machines.clone();
-    let refusals = Arc::new(Refusals::default());
     queue
         .run(options, stop, move |key| {
-            let (context, refusals) = (Arc::clone(&context), Arc::clone(&refusals));
-            async move { pass(&context, &refusals, &key).await }
+            let context = Arc::clone(&context);
+            async move { pass(&context, &key).await }
         })
         .await;
     feed.abort();
@@ -188,21 +165,23 @@ async fn observe(context: &Context, machine: &Machine) -> Seen {
     }
 }
 
-async fn pass(context: &Context, refusals: &Refusals, key: &Key) -> Result<Requeue, PassError> {
+async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
     let Some(machine) = context.caches.machines.get(key) else {
-        refusals.set(key, BTreeMap::new());
+        deletion::forget(context, key);
         return Ok(Requeue::Never);
     };
-    if names::CONTROL_PLANE.is_on(&*machine)
-        || context
-            .caches
-            .is_paused(&*machine, &machine.spec.cluster_name)
-    {
+    if names::CONTROL_PLANE.is_on(&*machine) {
         return Ok(Requeue::Never);
+    }
+    if context
+        .caches
+        .is_paused(&*machine, &machine.spec.cluster_name)
+    {
+        return status::paused(context, &machine).await;
     }
     let seen = observe(context, &machine).await;
     if machine.is_deleting() {
-        return deletion::pass(context, refusals, &machine, &seen).await;
+        return deletion::pass(context, &machine, &seen).await;
     }
     if seen.cluster.is_none() {
         return Ok(Requeue::Never);
@@ -213,7 +192,8 @@ async fn pass(context: &Context, refusals: &Refusals, key: &Key) -> Result<Reque
     }
     if let (NodeSeen::Here(node), Some(workload)) = (&seen.node, &seen.workload) {
         bind_node(&mut next, node);
-        sync_node(&next, node, workload, &seen).await?;
+        let additional = &context.settings.additional_sync;
+        sync_node(&next, node, workload, &seen, additional).await?;
     }
     let requeue = status::write(context, &machine, next, &seen).await?;
     Ok(requeue)
@@ -284,12 +264,13 @@ async fn sync_node(
     node: &Node,
     workload: &Workload,
     seen: &Seen,
+    additional: &Additional,
 ) -> Result<(), PassError> {
     let interruptible = match &seen.infrastructure {
         Infrastructure::Here(object) => contract::is_interruptible(object),
         _ => false,
     };
-    let Some(patch) = node_sync::patch(machine, node, interruptible) else {
+    let Some(patch) = node_sync::patch(machine, node, interruptible, additional) else {
         return Ok(());
     };
     let nodes: Api<Node> = Api::all(workload.client.clone());

@@ -7,10 +7,27 @@ use kube::ResourceExt;
 use muster_api::keys::Annotation;
 use muster_api::machine::TaintPropagation;
 use muster_api::{Machine, names};
+use regex::Regex;
 use serde_json::{Map, Value, json};
 
+/// Labels and annotations that go from Machines to Nodes beside those of Cluster API's own domains.
+#[derive(Clone, Debug, Default)]
+pub struct Additional {
+    /// Patterns of keys of labels.
+    pub labels: Vec<Regex>,
+    /// Patterns of keys of annotations.
+    pub annotations: Vec<Regex>,
+}
+
 /// Whether a label of a Machine goes to its Node. Source: Cluster API.
-fn is_synced_label(key: &str) -> bool {
+fn is_synced_label(key: &str, additional: &Additional) -> bool {
+    if additional
+        .labels
+        .iter()
+        .any(|pattern| pattern.is_match(key))
+    {
+        return true;
+    }
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     domain == "node-role.kubernetes.io"
         || ["node-restriction.kubernetes.io", "node.cluster.x-k8s.io"]
@@ -25,11 +42,15 @@ fn within(domain: &str, managed: &str) -> bool {
             .is_some_and(|rest| rest.ends_with('.'))
 }
 
-fn is_synced_annotation(key: &str) -> bool {
-    within(
-        key.split_once('/').map_or("", |(domain, _)| domain),
-        "node.cluster.x-k8s.io",
-    )
+fn is_synced_annotation(key: &str, additional: &Additional) -> bool {
+    additional
+        .annotations
+        .iter()
+        .any(|pattern| pattern.is_match(key))
+        || within(
+            key.split_once('/').map_or("", |(domain, _)| domain),
+            "node.cluster.x-k8s.io",
+        )
 }
 
 fn tracked(node: &Node, annotation: Annotation) -> Vec<String> {
@@ -61,11 +82,16 @@ fn changes(
 }
 
 /// The patch that brings a Node in step with its Machine; nothing when it is.
-pub(super) fn patch(machine: &Machine, node: &Node, interruptible: bool) -> Option<Value> {
+pub(super) fn patch(
+    machine: &Machine,
+    node: &Node,
+    interruptible: bool,
+    additional: &Additional,
+) -> Option<Value> {
     let mut labels: BTreeMap<String, String> = machine
         .labels()
         .iter()
-        .filter(|(key, _)| is_synced_label(key))
+        .filter(|(key, _)| is_synced_label(key, additional))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     if interruptible {
@@ -74,7 +100,7 @@ pub(super) fn patch(machine: &Machine, node: &Node, interruptible: bool) -> Opti
     let mut annotations: BTreeMap<String, String> = machine
         .annotations()
         .iter()
-        .filter(|(key, _)| is_synced_annotation(key))
+        .filter(|(key, _)| is_synced_annotation(key, additional))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     let own_keys = annotations.keys().cloned().collect::<Vec<_>>().join(",");
@@ -106,12 +132,17 @@ pub(super) fn patch(machine: &Machine, node: &Node, interruptible: bool) -> Opti
         &labels,
         &tracked(node, names::NODE_LABELS_FROM_MACHINE),
     );
-    let annotation_changes = changes(
+    let mut annotation_changes = changes(
         node.annotations(),
         &annotations,
         &tracked(node, names::NODE_ANNOTATIONS_FROM_MACHINE),
     );
     let taints = taints(machine, node);
+    // The deletion that it was cordoned for did not come to pass: this Machine lives.
+    let cordoned = names::NODE_CORDONED_FOR.is_on(node);
+    if cordoned {
+        annotation_changes.insert(names::NODE_CORDONED_FOR.into(), Value::Null);
+    }
     if label_changes.is_empty() && annotation_changes.is_empty() && taints.is_none() {
         return None;
     }
@@ -122,6 +153,9 @@ pub(super) fn patch(machine: &Machine, node: &Node, interruptible: bool) -> Opti
     }});
     if let Some(taints) = taints {
         patch["spec"] = json!({"taints": taints});
+    }
+    if cordoned {
+        patch["spec"]["unschedulable"] = Value::Null;
     }
     Some(patch)
 }
@@ -159,7 +193,9 @@ fn taints(machine: &Machine, node: &Node) -> Option<Vec<Value>> {
     let keep = always(machine);
     let mut wanted: Vec<Value> = have
         .iter()
-        .filter(|taint| taint["key"] != names::UNINITIALIZED_TAINT)
+        .filter(|taint| {
+            taint["key"] != names::UNINITIALIZED_TAINT && taint["key"] != names::DRAINS_SOON_TAINT
+        })
         .filter(|taint| !tracked.contains(&id(taint)) || keep.contains(&id(taint)))
         .cloned()
         .collect();
@@ -183,6 +219,44 @@ fn taints(machine: &Machine, node: &Node) -> Option<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn patch(machine: &Machine, node: &Node, interruptible: bool) -> Option<Value> {
+        super::patch(machine, node, interruptible, &Additional::default())
+    }
+
+    #[test]
+    fn patterns_bring_further_labels_and_annotations_to_the_node() {
+        let additional = Additional {
+            labels: vec![Regex::new("^team$").unwrap()],
+            annotations: Vec::new(),
+        };
+        let fresh = node(json!({}), json!({}), json!([]));
+        let machine = machine(json!({"team": "pay", "teams": "no"}), json!([]));
+        let patch = super::patch(&machine, &fresh, false, &additional).unwrap();
+        assert_eq!(patch["metadata"]["labels"], json!({"team": "pay"}));
+    }
+
+    #[test]
+    fn what_was_cordoned_and_tainted_for_a_deletion_that_did_not_happen_is_undone() {
+        let marked = node(
+            json!({}),
+            json!({names::NODE_CORDONED_FOR: "m"}),
+            json!([{"key": names::DRAINS_SOON_TAINT, "effect": "PreferNoSchedule"}]),
+        );
+        let change = patch(&machine(json!({}), json!([])), &marked, false).unwrap();
+        assert_eq!(
+            change["metadata"]["annotations"][names::NODE_CORDONED_FOR.key()],
+            Value::Null
+        );
+        assert_eq!(change["spec"], json!({"taints": [], "unschedulable": null}));
+        let theirs = node(json!({}), json!({}), json!([]));
+        let change = patch(&machine(json!({}), json!([])), &theirs, false).unwrap();
+        assert_eq!(
+            change["spec"],
+            Value::Null,
+            "a cordon of somebody else's stays"
+        );
+    }
 
     fn machine(labels: Value, taints: Value) -> Machine {
         serde_json::from_value(json!({

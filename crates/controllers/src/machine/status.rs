@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use muster_api::conditions::{self, Reason as _, Said, Status, types};
 use muster_api::machine::{MachinePhase, MachineStatus};
 use muster_api::reference::{Conditioned, Polarity};
-use muster_api::{Machine, contract};
+use muster_api::{Machine, contract, names};
 use muster_informers::Requeue;
 use serde_json::json;
 
@@ -57,6 +57,31 @@ pub(super) async fn write(
         (None, NodeSeen::Here(_)) => Requeue::Never,
         (None, _) => Requeue::After(NODE_POLL),
     })
+}
+
+/// Tells that the Machine is left alone, and by whose will.
+pub(super) async fn paused(context: &Context, machine: &Machine) -> Result<Requeue, PassError> {
+    let mut status = machine.status.clone().unwrap_or_default();
+    let said = types::Paused::Paused
+        .holds()
+        .because(whose_pause(names::PAUSED.is_on(machine), "Machine"));
+    conditions::set(
+        &mut status.conditions,
+        said,
+        machine.metadata.generation,
+        context.clock.now(),
+    );
+    put(context, machine, status).await?;
+    Ok(Requeue::Never)
+}
+
+/// Which of the two pauses holds an object. Source: Cluster API.
+pub(crate) fn whose_pause(annotated: bool, kind: &str) -> String {
+    if annotated {
+        format!("{kind} has the {} annotation", names::PAUSED)
+    } else {
+        "Cluster spec.paused is set to true".to_owned()
+    }
 }
 
 pub(super) async fn put(
@@ -146,7 +171,17 @@ fn node(machine: &Machine, seen: &Seen) -> (Said, Said) {
                 let why = if id.is_empty() {
                     "Waiting for the provider to set spec.providerID".to_owned()
                 } else {
-                    format!("Waiting for a Node with spec.providerID {id} to exist")
+                    let alike = seen
+                        .workload
+                        .as_ref()
+                        .map(|w| w.alike(id))
+                        .unwrap_or_default();
+                    match alike.first() {
+                        Some(other) => format!(
+                            "Waiting for a Node with spec.providerID {id} to exist; the nearest that a Node has is {other}, which is another"
+                        ),
+                        None => format!("Waiting for a Node with spec.providerID {id} to exist"),
+                    }
                 };
                 both(
                     Status::Unknown,

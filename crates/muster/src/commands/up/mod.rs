@@ -70,7 +70,7 @@ pub async fn run(args: Up) -> anyhow::Result<ExitCode> {
         );
         async move { tls::serve(host, &authority, listener, stop).await }
     });
-    let world = world::start(&host, &clock, &address, &stop).await?;
+    let world = world::start(&host, &clock, &address, args.settings.settings(), &stop).await?;
 
     let path = args
         .kubeconfig

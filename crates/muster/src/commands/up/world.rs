@@ -65,6 +65,7 @@ pub async fn start(
     host: &Host,
     clock: &Clock,
     address: &Address,
+    settings: controllers::Settings,
     stop: &CancellationToken,
 ) -> anyhow::Result<World> {
     let management = host
@@ -98,6 +99,7 @@ pub async fn start(
         caches: caches.clone(),
         clock: clock.clone(),
         connector: Arc::new(EmbeddedConnector::new(host.clone())),
+        settings,
         stop: stop.clone(),
     });
     Ok(World {

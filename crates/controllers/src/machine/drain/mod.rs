@@ -1,5 +1,8 @@
 //! The drain of a Node: what its Pods are, and evictions under their budgets.
 
+pub(super) mod cordon;
+mod refusal;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,16 +10,17 @@ use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod as CorePod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::api::{DeleteParams, EvictParams, Preconditions};
+use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
-use kube::{Api, ResourceExt};
 use muster_api::drain_rule::DrainBehavior;
 use muster_api::{Cluster, Machine, MachineDrainRule, names};
 use muster_informers::Key;
 use muster_plan::drain::{Owner, Pod, PodName, Refusal, Treatment};
 
-use crate::workload::Workload;
-use crate::{Context, PassError};
+use super::refusals::OfPods;
+
+use crate::Context;
+use crate::workload::{Workload, is_finished};
 
 /// How many evictions are under way at once.
 const PARALLEL: usize = 8;
@@ -28,7 +32,7 @@ pub(super) fn pods(
     cluster: Option<&Cluster>,
     workload: &Workload,
     node: &str,
-) -> Result<Vec<Pod>, PassError> {
+) -> Result<Vec<Pod>, String> {
     let namespace = machine.namespace().unwrap_or_default();
     let mut rules = context
         .caches
@@ -52,14 +56,12 @@ fn matches(
     selector: Option<&LabelSelector>,
     labels: &BTreeMap<String, String>,
     of: &str,
-) -> Result<bool, PassError> {
+) -> Result<bool, String> {
     let Some(selector) = selector else {
         return Ok(true);
     };
     let selector = Selector::try_from(selector.clone()).map_err(|error| {
-        PassError::Blocked(format!(
-            "a selector of MachineDrainRule {of} cannot be used: {error}; correct it"
-        ))
+        format!("a selector of MachineDrainRule {of} cannot be used: {error}; correct it")
     })?;
     Ok(selector.matches(labels))
 }
@@ -68,7 +70,7 @@ fn for_machine(
     rule: &MachineDrainRule,
     machine: &Machine,
     cluster: Option<&Cluster>,
-) -> Result<bool, PassError> {
+) -> Result<bool, String> {
     if rule.spec.machines.is_empty() {
         return Ok(true);
     }
@@ -89,12 +91,16 @@ fn describe(
     pod: &Arc<CorePod>,
     rules: &[Arc<MachineDrainRule>],
     workload: &Workload,
-) -> Result<Pod, PassError> {
+) -> Result<Pod, String> {
     let namespace = pod.namespace().unwrap_or_default();
     let owner = pod
         .owner_references()
         .iter()
         .find(|owner| owner.controller == Some(true));
+    // A Pod whose DaemonSet is gone is nobody's any more, and is drained. Source: Cluster API.
+    let set = owner
+        .filter(|owner| owner.kind == "DaemonSet")
+        .and_then(|owner| workload.daemon_sets.get(&Key::new(&namespace, &owner.name)));
     let of_namespace = workload.namespaces.get(&Key::new("", &namespace));
     let nothing = BTreeMap::new();
     let namespace_labels = of_namespace
@@ -119,10 +125,6 @@ fn describe(
             break;
         }
     }
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
     Ok(Pod {
         name: PodName {
             namespace,
@@ -130,9 +132,9 @@ fn describe(
         },
         uid: pod.uid().unwrap_or_default(),
         deletion: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-        finished: matches!(phase, Some("Succeeded" | "Failed")),
-        owner: match owner {
-            Some(owner) if owner.kind == "DaemonSet" => Owner::DaemonSet,
+        finished: is_finished(pod),
+        owner: match (owner, &set) {
+            (Some(owner), Some(set)) if set.uid().as_ref() == Some(&owner.uid) => Owner::DaemonSet,
             _ => Owner::Other,
         },
         mirror: pod
@@ -148,11 +150,11 @@ pub(super) async fn evict(
     workload: &Workload,
     pods: &[Pod],
     unreachable: bool,
-    before: &BTreeMap<PodName, (Refusal, Timestamp)>,
+    before: &OfPods,
     now: Timestamp,
-) -> BTreeMap<PodName, (Refusal, Timestamp)> {
+) -> OfPods {
     let asked = pods.iter().map(|pod| {
-        ask(workload, pod, unreachable)
+        refusal::ask(workload, pod, unreachable)
             .map(move |refusal| (pod, refusal))
             .boxed()
     });
@@ -170,68 +172,8 @@ pub(super) async fn evict(
         .collect()
 }
 
-async fn ask(workload: &Workload, pod: &Pod, unreachable: bool) -> Option<Refusal> {
-    let api: Api<CorePod> = Api::namespaced(workload.client.clone(), &pod.name.namespace);
-    let mut options = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(pod.uid.clone()),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    if unreachable {
-        // Nobody on the Node can use the time. Source: Cluster API.
-        options.grace_period_seconds = Some(1);
-    }
-    let params = EvictParams {
-        delete_options: Some(options),
-        ..EvictParams::default()
-    };
-    let error = match api.evict(&pod.name.name, &params).await {
-        Ok(_) => return None,
-        Err(kube::Error::Api(status)) => status,
-        Err(error) => return Some(Refusal::Failed(error.to_string())),
-    };
-    let causes: Vec<&str> = error
-        .details
-        .iter()
-        .flat_map(|details| &details.causes)
-        .map(|cause| cause.message.as_str())
-        .collect();
-    let terminating = error
-        .details
-        .iter()
-        .flat_map(|details| &details.causes)
-        .any(|cause| cause.reason == "NamespaceTerminating");
-    match error.code {
-        // Gone, or another Pod of that name.
-        404 | 409 => None,
-        429 => Some(Refusal::Budget(causes.join(" "))),
-        403 if terminating => Some(Refusal::NamespaceTerminating),
-        500 => match selecting(workload, &pod.name) {
-            Some(names) if names.len() > 1 => Some(Refusal::SeveralBudgets(names)),
-            _ => Some(Refusal::Failed(error.message)),
-        },
-        _ => Some(Refusal::Failed(error.message)),
-    }
-}
-
-/// The budgets that select a Pod.
-fn selecting(workload: &Workload, pod: &PodName) -> Option<Vec<String>> {
-    let object = workload.pods.get(&Key::new(&pod.namespace, &pod.name))?;
-    let budgets = workload
-        .budgets
-        .by(workload.budgets_by_namespace, &pod.namespace);
-    Some(
-        budgets
-            .iter()
-            .filter(|budget| {
-                let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
-                selector.is_some_and(|selector| {
-                    Selector::try_from(selector).is_ok_and(|s| s.matches(object.labels()))
-                })
-            })
-            .map(|budget| format!("{}/{}", pod.namespace, budget.name_any()))
-            .collect(),
-    )
+/// Whether one of the Pods that are refused could go if another of its budget found a Node.
+pub(super) fn waits_for_room(workload: &Workload, pods: &[Pod]) -> bool {
+    pods.iter()
+        .any(|pod| refusal::waits_for_room(workload, &pod.name))
 }

@@ -1,0 +1,184 @@
+//! One eviction, and in words why it was refused.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod as CorePod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::{DeleteParams, EvictParams, Preconditions};
+use kube::core::{Selector, SelectorExt};
+use kube::{Api, ResourceExt};
+use muster_informers::Key;
+use muster_plan::drain::{NoRoom, Pod, PodName, Refusal};
+
+use crate::workload::Workload;
+
+/// Asks for the eviction of a Pod; nothing when it goes, or is gone.
+pub(super) async fn ask(workload: &Workload, pod: &Pod, unreachable: bool) -> Option<Refusal> {
+    let api: Api<CorePod> = Api::namespaced(workload.client.clone(), &pod.name.namespace);
+    let mut options = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(pod.uid.clone()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    if unreachable {
+        // Nobody on the Node can use the time. Source: Cluster API.
+        options.grace_period_seconds = Some(1);
+    }
+    let params = EvictParams {
+        delete_options: Some(options),
+        ..EvictParams::default()
+    };
+    let error = match api.evict(&pod.name.name, &params).await {
+        Ok(_) => return None,
+        Err(kube::Error::Api(status)) => status,
+        Err(error) => return Some(Refusal::Failed(error.to_string())),
+    };
+    let causes = || error.details.iter().flat_map(|details| &details.causes);
+    let terminating = causes().any(|cause| cause.reason == "NamespaceTerminating");
+    match error.code {
+        // Gone, or another Pod of that name.
+        404 | 409 => None,
+        429 => {
+            let said: Vec<&str> = causes().map(|cause| cause.message.as_str()).collect();
+            Some(Refusal::Budget(no_room(
+                workload,
+                &pod.name,
+                said.join(" "),
+            )))
+        }
+        403 if terminating => Some(Refusal::NamespaceTerminating),
+        500 => match selecting(workload, &pod.name) {
+            budgets if budgets.len() > 1 => Some(Refusal::SeveralBudgets(named(&budgets))),
+            _ => Some(Refusal::Failed(error.message)),
+        },
+        _ => Some(Refusal::Failed(error.message)),
+    }
+}
+
+/// The budgets that select a Pod.
+fn selecting(workload: &Workload, pod: &PodName) -> Vec<Arc<PodDisruptionBudget>> {
+    let Some(object) = workload.pods.get(&Key::new(&pod.namespace, &pod.name)) else {
+        return Vec::new();
+    };
+    let mut budgets = workload
+        .budgets
+        .by(workload.budgets_by_namespace, &pod.namespace);
+    budgets.retain(|budget| selects(budget, &object));
+    budgets
+}
+
+fn selects(budget: &PodDisruptionBudget, pod: &CorePod) -> bool {
+    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
+    selector.is_some_and(|selector| {
+        Selector::try_from(selector).is_ok_and(|selector| selector.matches(pod.labels()))
+    })
+}
+
+fn named(budgets: &[Arc<PodDisruptionBudget>]) -> Vec<String> {
+    let mut names: Vec<String> = budgets
+        .iter()
+        .map(|budget| {
+            format!(
+                "{}/{}",
+                budget.namespace().unwrap_or_default(),
+                budget.name_any()
+            )
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+fn no_room(workload: &Workload, pod: &PodName, text: String) -> NoRoom {
+    let budgets = selecting(workload, pod);
+    let mut unready: Vec<String> = workload
+        .pods
+        .by(workload.pods_unready, &pod.namespace)
+        .iter()
+        .filter(|other| budgets.iter().any(|budget| selects(budget, other)))
+        .map(|other| {
+            format!(
+                "{}/{} ({})",
+                pod.namespace,
+                other.name_any(),
+                trouble(other)
+            )
+        })
+        .collect();
+    unready.sort();
+    NoRoom {
+        text,
+        never: budgets.iter().find_map(|budget| never(budget)),
+        budgets: named(&budgets),
+        unready,
+    }
+}
+
+/// Whether Pods of the budgets that refuse this Pod wait for a Node: room elsewhere would end the refusal.
+pub(super) fn waits_for_room(workload: &Workload, pod: &PodName) -> bool {
+    let budgets = selecting(workload, pod);
+    workload
+        .pods
+        .by(workload.pods_unready, &pod.namespace)
+        .iter()
+        .filter(|other| {
+            other
+                .spec
+                .as_ref()
+                .is_some_and(|spec| spec.node_name.is_none())
+        })
+        .any(|other| budgets.iter().any(|budget| selects(budget, other)))
+}
+
+/// What in a budget keeps it from ever allowing a disruption.
+fn never(budget: &PodDisruptionBudget) -> Option<String> {
+    let spec = budget.spec.as_ref()?;
+    let expected = budget
+        .status
+        .as_ref()
+        .and_then(|status| status.expected_pods);
+    match (&spec.max_unavailable, &spec.min_available) {
+        (Some(IntOrString::Int(0)), _) => Some("maxUnavailable 0".to_owned()),
+        (Some(IntOrString::String(text)), _) if text == "0%" => {
+            Some("maxUnavailable 0%".to_owned())
+        }
+        (_, Some(IntOrString::String(text))) if text == "100%" => {
+            Some("minAvailable 100%".to_owned())
+        }
+        (_, Some(IntOrString::Int(count)))
+            if expected.is_some_and(|expected| *count >= expected) =>
+        {
+            Some(format!(
+                "minAvailable {count} of {} Pods",
+                expected.unwrap_or_default()
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// Why a Pod is not ready, in a word.
+fn trouble(pod: &CorePod) -> String {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return "Terminating".to_owned();
+    }
+    let status = pod.status.as_ref();
+    let waiting = status
+        .iter()
+        .flat_map(|status| status.container_statuses.iter().flatten())
+        .find_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.clone());
+    let unscheduled = pod
+        .spec
+        .as_ref()
+        .is_none_or(|spec| spec.node_name.is_none());
+    match waiting {
+        Some(reason) => reason,
+        None if unscheduled => "no Node has room".to_owned(),
+        None => status
+            .and_then(|status| status.phase.clone())
+            .unwrap_or_else(|| "not ready".to_owned()),
+    }
+}
