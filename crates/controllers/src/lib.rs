@@ -137,6 +137,7 @@ pub fn start(config: Config) -> TaskTracker {
             clusters.clone(),
             pools.clone(),
             machines.clone(),
+            config.clock.clone(),
         ),
         drains: Drains::new(config.settings.concurrent_drains),
         refusals: Refusals::default(),

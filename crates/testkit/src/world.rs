@@ -23,6 +23,7 @@ use muster_provider_sim::{Config, EmbeddedConnector, KubeconfigSource, cloud, co
 use tokio_util::sync::CancellationToken;
 
 use crate::fault::Fate;
+use crate::outage::{Faulty, Reach, Reaches};
 
 /// Kubeconfigs that only the connector of the same process understands.
 struct Embedded;
@@ -55,6 +56,8 @@ pub struct World {
     pub clock: Clock,
     /// When the process of controllers and cloud dies.
     pub fate: Fate,
+    /// How workload clusters are reached.
+    reaches: Reaches,
     stop: CancellationToken,
 }
 
@@ -89,6 +92,7 @@ impl World {
             client,
             clock,
             fate: Fate::default(),
+            reaches: Reaches::default(),
             stop: CancellationToken::new(),
         };
         world.run().await?;
@@ -115,7 +119,10 @@ impl World {
             client,
             caches: self.caches.clone(),
             clock: self.clock.clone(),
-            connector: Arc::new(EmbeddedConnector::new(self.host.clone())),
+            connector: Arc::new(Faulty {
+                inner: EmbeddedConnector::new(self.host.clone()),
+                reaches: self.reaches.clone(),
+            }),
             settings: Settings::default(),
             stop: self.stop.clone(),
         });
@@ -164,6 +171,11 @@ impl World {
             .existing(&name)
             .with_context(|| format!("there is no workload cluster {name}"))?
             .client())
+    }
+
+    /// From now on Muster reaches the API of a workload cluster so; the cluster itself goes on.
+    pub fn reach(&self, cluster: &str, reach: Reach) {
+        self.reaches.set(&format!("default.{cluster}"), reach);
     }
 
     /// A client of the simulated cloud.

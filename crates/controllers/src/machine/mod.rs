@@ -70,14 +70,23 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
         }
     });
     let options = Options {
-        concurrency: 32,
+        concurrency: 128,
         ..Options::new("machine")
     };
     let queue = context.machines.clone();
     queue
         .run(options, stop, move |key| {
             let context = Arc::clone(&context);
-            async move { pass(&context, &key).await }
+            async move {
+                match tokio::time::timeout(PASS, pass(&context, &key)).await {
+                    Ok(done) => done,
+                    // Whatever it was at is safe to begin anew.
+                    Err(_) => Err(PassError::Blocked(format!(
+                        "an API has not answered within {}s",
+                        PASS.as_secs()
+                    ))),
+                }
+            }
         })
         .await;
     feed.abort();
@@ -180,6 +189,13 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
         return status::paused(context, &machine).await;
     }
     let seen = observe(context, &machine).await;
+    let lane = seen
+        .workload
+        .as_ref()
+        .map(|workload| workload.lane.try_acquire());
+    if matches!(lane, Some(Err(_))) {
+        return Ok(Requeue::After(LANE_FULL));
+    }
     if machine.is_deleting() {
         return deletion::pass(context, &machine, &seen).await;
     }
@@ -290,5 +306,9 @@ async fn sync_node(
     Ok(())
 }
 
+/// How long a pass may take; an API that takes requests and does not answer would hold it for ever.
+const PASS: Duration = Duration::from_secs(20);
+/// How soon to look again when as many passes as may are talking to a cluster.
+const LANE_FULL: Duration = Duration::from_millis(100);
 /// How soon a Machine without a Node is looked at again; events come sooner.
 const NODE_POLL: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use futures::{FutureExt, StreamExt};
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, Resource, ResourceExt};
-use muster_api::machine::{Bootstrap, MachineSpec};
+use muster_api::machine::{Bootstrap, MachineDeletionSpec, MachineSpec};
 use muster_api::reference::ContractReference;
 use muster_api::{Machine, MachinePool, names};
 use muster_caches::in_namespace;
@@ -16,7 +16,7 @@ use muster_informers::Key;
 use serde_json::{Value, json};
 
 use super::key_of_machine;
-use crate::{Context, PassError, api};
+use crate::{Context, PassError, api, difference};
 
 /// Whose fields a pool's Machines carry.
 const MANAGER: &str = "muster-machinepool";
@@ -54,6 +54,12 @@ pub(super) async fn reconcile(
             continue;
         }
         writes.push(apply(context, pool, kind, object, None).boxed());
+    }
+    for machine in existing.iter().filter(|machine| machine.is_deleting()) {
+        let wanted = deletion(pool);
+        if machine.spec.deletion.as_ref() != Some(&wanted) {
+            writes.push(limit(context, machine, wanted).boxed());
+        }
     }
     for machine in existing.iter().filter(|machine| !machine.is_deleting()) {
         if !in_step(machine, pool) {
@@ -113,21 +119,47 @@ fn spec(
         failure_domain: None,
         min_ready_seconds: template.min_ready_seconds,
         readiness_gates: template.readiness_gates.clone(),
-        deletion: Some(muster_api::machine::MachineDeletionSpec {
-            node_deletion_timeout_seconds: Some(10),
-            ..muster_api::machine::MachineDeletionSpec::default()
-        })
-        .map(|defaults| match &template.deletion {
-            None => defaults,
-            Some(given) => muster_api::machine::MachineDeletionSpec {
-                node_deletion_timeout_seconds: given
-                    .node_deletion_timeout_seconds
-                    .or(defaults.node_deletion_timeout_seconds),
-                ..given.clone()
-            },
-        }),
+        deletion: Some(deletion(pool)),
         taints: template.taints.clone(),
     }
+}
+
+/// The limits that the template gives to the steps of a deletion.
+fn deletion(pool: &MachinePool) -> MachineDeletionSpec {
+    let given = pool.spec.template.spec.deletion.clone().unwrap_or_default();
+    MachineDeletionSpec {
+        // Source: Cluster API, which writes its default at admission.
+        node_deletion_timeout_seconds: given.node_deletion_timeout_seconds.or(Some(10)),
+        ..given
+    }
+}
+
+/// Gives changed limits to a Machine that is going; nothing else of it changes any more.
+async fn limit(
+    context: &Context,
+    machine: &Machine,
+    wanted: MachineDeletionSpec,
+) -> Result<(), PassError> {
+    let namespace = machine.namespace().unwrap_or_default();
+    let machines: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
+    let before = json!({"deletion": machine.spec.deletion});
+    let patch = json!({
+        "metadata": {"uid": machine.uid()},
+        "spec": difference(&before, &json!({"deletion": wanted})),
+    });
+    match machines
+        .patch(
+            &machine.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Ok(patched) => context.caches.machines.absorb(patched),
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+        Err(error) => return Err(api("writing the limits of the deletion")(error)),
+    }
+    Ok(())
 }
 
 /// Whether a Machine is as the template says. What was removed from the template is recognised by the fields that this

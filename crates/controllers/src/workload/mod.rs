@@ -2,69 +2,29 @@
 //!
 //! Each cluster has caches of its own; one that does not answer costs the others nothing.
 
+mod caches;
+mod reach;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
+use jiff::Timestamp;
+use kube::ResourceExt;
 use kube::config::Kubeconfig;
-use kube::{Api, Client, ResourceExt};
 use muster_api::names;
-use muster_api::provider_id::{identity, likeness};
+use muster_api::provider_id::identity;
 use muster_caches::{Management, in_cluster, in_namespace};
-use muster_informers::{Index, Informer, Key, Queue};
+use muster_clock::Clock;
+use muster_informers::{Key, Queue};
 use muster_provider::workload::Connector;
+use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
+
+pub use caches::{OPEN, Workload, csi, is_finished};
 
 /// How long the first lists of a cluster may take before it counts as not answering.
 const FIRST_LISTS: Duration = Duration::from_secs(10);
-
-/// The one value of the index of Nodes that take new Pods.
-pub const OPEN: &str = "open";
-
-/// How `status.volumesAttached` of a Node names a volume of a CSI driver. Source: Kubernetes.
-pub fn csi(driver: &str, handle: &str) -> String {
-    format!("kubernetes.io/csi/{driver}^{handle}")
-}
-
-/// A connected workload cluster.
-pub struct Workload {
-    /// A client of its API.
-    pub client: Client,
-    /// Nodes.
-    pub nodes: Informer<Node>,
-    /// Nodes by their provider ID's [`identity`].
-    pub nodes_by_provider_id: Index,
-    /// Nodes by their provider ID's [`likeness`].
-    pub nodes_by_likeness: Index,
-    /// Nodes that are ready and take new Pods, under [`OPEN`].
-    pub nodes_open: Index,
-    /// Pods.
-    pub pods: Informer<Pod>,
-    /// Pods by their Node's name.
-    pub pods_by_node: Index,
-    /// Pods that are neither ready nor finished, by namespace.
-    pub pods_unready: Index,
-    /// DaemonSets.
-    pub daemon_sets: Informer<DaemonSet>,
-    /// PersistentVolumes.
-    pub volumes: Informer<PersistentVolume>,
-    /// PersistentVolumes of CSI drivers by [`csi`].
-    pub volumes_by_handle: Index,
-    /// Namespaces.
-    pub namespaces: Informer<Namespace>,
-    /// Budgets.
-    pub budgets: Informer<PodDisruptionBudget>,
-    /// Budgets by namespace.
-    pub budgets_by_namespace: Index,
-    /// VolumeAttachments.
-    pub attachments: Informer<VolumeAttachment>,
-    /// VolumeAttachments by their Node's name.
-    pub attachments_by_node: Index,
-    kubeconfig: Vec<u8>,
-}
 
 /// All workload clusters; cheap to clone.
 #[derive(Clone)]
@@ -76,7 +36,14 @@ struct Inner {
     clusters: Queue<Key>,
     pools: Queue<Key>,
     machines: Queue<Key>,
-    connected: Mutex<HashMap<Key, Arc<Workload>>>,
+    clock: Clock,
+    connected: Mutex<HashMap<Key, Connection>>,
+}
+
+/// A connection, with what keeps it alive; both end with it.
+struct Connection {
+    workload: Arc<Workload>,
+    _tasks: [AbortOnDropHandle<()>; 2],
 }
 
 impl Workloads {
@@ -87,6 +54,7 @@ impl Workloads {
         clusters: Queue<Key>,
         pools: Queue<Key>,
         machines: Queue<Key>,
+        clock: Clock,
     ) -> Self {
         Self(Arc::new(Inner {
             connector,
@@ -94,18 +62,29 @@ impl Workloads {
             clusters,
             pools,
             machines,
+            clock,
             connected: Mutex::default(),
         }))
     }
 
-    /// The connection to a cluster, if there is one and its caches are complete.
+    /// The connection to a cluster, if there is one that answers and its caches are complete.
     pub fn get(&self, cluster: &Key) -> Option<Arc<Workload>> {
+        self.connection(cluster)
+            .filter(|workload| workload.reachability.lost().is_none())
+    }
+
+    /// Since when a cluster that was connected has not answered.
+    pub fn lost(&self, cluster: &Key) -> Option<Timestamp> {
+        self.connection(cluster)?.reachability.lost()
+    }
+
+    fn connection(&self, cluster: &Key) -> Option<Arc<Workload>> {
         let connected = self
             .0
             .connected
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        connected.get(cluster).cloned()
+        Some(Arc::clone(&connected.get(cluster)?.workload))
     }
 
     /// Connects to a cluster, unless it is with the present kubeconfig.
@@ -129,10 +108,16 @@ impl Workloads {
                     cluster.namespace
                 )
             })?;
-        if let Some(workload) = self.get(cluster)
+        if let Some(workload) = self.connection(cluster)
             && workload.kubeconfig == bytes
         {
-            return Ok(workload);
+            return match workload.reachability.lost() {
+                None => Ok(workload),
+                Some(since) => Err(format!(
+                    "the API of Cluster {cluster} has not answered since {since}; it is tried again every {}s",
+                    reach::PERIOD.as_secs()
+                )),
+            };
         }
         let text = String::from_utf8(bytes.clone()).map_err(|_| {
             format!(
@@ -153,28 +138,26 @@ impl Workloads {
             .await
             .map_err(|error| error.to_string())?;
         let workload = Arc::new(Workload::start(client, bytes));
-        let ready = tokio::time::timeout(FIRST_LISTS, async {
-            workload.nodes.synced().await.is_ok()
-                && workload.pods.synced().await.is_ok()
-                && workload.namespaces.synced().await.is_ok()
-                && workload.budgets.synced().await.is_ok()
-                && workload.attachments.synced().await.is_ok()
-                && workload.daemon_sets.synced().await.is_ok()
-                && workload.volumes.synced().await.is_ok()
-        })
-        .await;
+        let ready = tokio::time::timeout(FIRST_LISTS, workload.synced()).await;
         if !matches!(ready, Ok(true)) {
             return Err(format!("the API of Cluster {cluster} does not answer"));
         }
+        let connection = Connection {
+            workload: Arc::clone(&workload),
+            _tasks: [
+                AbortOnDropHandle::new(self.feed(cluster, &workload)),
+                AbortOnDropHandle::new(self.probe(cluster, &workload)),
+            ],
+        };
         {
             let mut connected = self
                 .0
                 .connected
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            connected.insert(cluster.clone(), Arc::clone(&workload));
+            connected.insert(cluster.clone(), connection);
         }
-        self.feed(cluster, &workload);
+        self.wake(cluster);
         Ok(workload)
     }
 
@@ -189,7 +172,7 @@ impl Workloads {
     }
 
     /// Turns changes of Nodes and Pods into Machines to look at.
-    fn feed(&self, cluster: &Key, workload: &Arc<Workload>) {
+    fn feed(&self, cluster: &Key, workload: &Arc<Workload>) -> JoinHandle<()> {
         let inner = Arc::clone(&self.0);
         let key = cluster.clone();
         let (mut nodes, mut pods) = (workload.nodes.subscribe(), workload.pods.subscribe());
@@ -230,8 +213,37 @@ impl Workloads {
                     else => return,
                 }
             }
-        });
-        // What waited for the connection goes on.
+        })
+    }
+
+    /// Asks the cluster again and again whether it answers, and tells whoever that concerns when that changes.
+    fn probe(&self, cluster: &Key, workload: &Arc<Workload>) -> JoinHandle<()> {
+        let (workloads, cluster, workload) = (self.clone(), cluster.clone(), Arc::clone(workload));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(reach::PERIOD).await;
+                let answers = reach::answers(&workload.client).await;
+                let now = workloads.0.clock.now();
+                match workload.reachability.note(answers, now) {
+                    reach::News::None => {}
+                    reach::News::Lost => {
+                        tracing::warn!(%cluster, "the API of the workload cluster does not answer");
+                        workloads.wake(&cluster);
+                    }
+                    reach::News::Back => {
+                        tracing::info!(%cluster, "the API of the workload cluster answers again");
+                        // Watches that were under way may hang for minutes yet: it is connected to anew, with new caches.
+                        workloads.forget(&cluster);
+                        workloads.0.clusters.add(cluster);
+                        return;
+                    }
+                }
+            }
+        })
+    }
+
+    /// Everything of a cluster is looked at: its connection came or went.
+    fn wake(&self, cluster: &Key) {
         self.0.clusters.add(cluster.clone());
         let value = in_namespace(&cluster.namespace, &cluster.name);
         for pool in self
@@ -251,111 +263,4 @@ impl Workloads {
             self.0.machines.add(Key::of(&*machine));
         }
     }
-}
-
-impl Workload {
-    fn start(client: Client, kubeconfig: Vec<u8>) -> Self {
-        let mut nodes = Informer::builder(Api::<Node>::all(client.clone()));
-        let nodes_by_provider_id = nodes.index(|node| {
-            node.spec
-                .iter()
-                .filter_map(|spec| spec.provider_id.as_deref().map(identity))
-                .collect()
-        });
-        let nodes_by_likeness = nodes.index(|node| {
-            node.spec
-                .iter()
-                .filter_map(|spec| spec.provider_id.as_deref().map(likeness))
-                .collect()
-        });
-        let nodes_open =
-            nodes.index(|node| is_open(node).then(|| OPEN.to_owned()).into_iter().collect());
-        let mut pods = Informer::builder(Api::<Pod>::all(client.clone()));
-        let pods_by_node = pods.index(|pod| {
-            pod.spec
-                .iter()
-                .filter_map(|spec| spec.node_name.clone())
-                .collect()
-        });
-        let pods_unready = pods.index(|pod| {
-            let waits = !is_ready(pod) && !is_finished(pod);
-            pod.namespace().filter(|_| waits).into_iter().collect()
-        });
-        let mut volumes = Informer::builder(Api::<PersistentVolume>::all(client.clone()));
-        let volumes_by_handle = volumes.index(|volume| {
-            let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-            source
-                .map(|source| csi(&source.driver, &source.volume_handle))
-                .into_iter()
-                .collect()
-        });
-        let mut budgets = Informer::builder(Api::<PodDisruptionBudget>::all(client.clone()));
-        let budgets_by_namespace = budgets.index(|budget| budget.namespace().into_iter().collect());
-        let mut attachments = Informer::builder(Api::<VolumeAttachment>::all(client.clone()));
-        let attachments_by_node =
-            attachments.index(|attachment| vec![attachment.spec.node_name.clone()]);
-        Self {
-            nodes: nodes.start(),
-            nodes_by_provider_id,
-            nodes_by_likeness,
-            nodes_open,
-            pods: pods.start(),
-            pods_by_node,
-            pods_unready,
-            daemon_sets: Informer::builder(Api::<DaemonSet>::all(client.clone())).start(),
-            volumes: volumes.start(),
-            volumes_by_handle,
-            namespaces: Informer::builder(Api::<Namespace>::all(client.clone())).start(),
-            budgets: budgets.start(),
-            budgets_by_namespace,
-            attachments: attachments.start(),
-            attachments_by_node,
-            client,
-            kubeconfig,
-        }
-    }
-
-    /// The Nodes of an instance; more than one is a fault.
-    pub fn nodes_of(&self, provider_id: &str) -> Vec<Arc<Node>> {
-        self.nodes
-            .by(self.nodes_by_provider_id, &identity(provider_id))
-    }
-
-    /// The provider IDs of Nodes that look like this one and are another, for a message that helps.
-    pub fn alike(&self, provider_id: &str) -> Vec<String> {
-        let nodes = self
-            .nodes
-            .by(self.nodes_by_likeness, &likeness(provider_id));
-        nodes
-            .iter()
-            .filter_map(|node| node.spec.as_ref()?.provider_id.clone())
-            .collect()
-    }
-}
-
-/// Whether a Node is ready and takes new Pods.
-fn is_open(node: &Node) -> bool {
-    let closed = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
-    let ready = node
-        .status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten())
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    ready && !closed && node.metadata.deletion_timestamp.is_none()
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    pod.status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten())
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-/// Whether a Pod ran to its end.
-pub fn is_finished(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
