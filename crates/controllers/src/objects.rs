@@ -10,9 +10,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::ApiResource;
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
-use muster_api::contract;
 use muster_api::reference::ContractReference;
-use muster_informers::{Informer, Key, Queue};
+use muster_api::{contract, names};
+use muster_caches::in_namespace;
+use muster_informers::{Index, Informer, Key, Queue};
 
 /// What became of a look at a provider's object.
 pub enum Found {
@@ -37,6 +38,8 @@ struct Inner {
 struct Kind {
     resource: ApiResource,
     cache: Informer<DynamicObject>,
+    /// Objects by [`in_namespace`] of their pool's label.
+    by_pool: Index,
     /// The queues that are told of changes.
     told: Arc<Mutex<Vec<Queue<Key>>>>,
 }
@@ -121,17 +124,25 @@ impl Objects {
         };
         let gvk = GroupVersionKind::gvk(&reference.api_group, &version, &reference.kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
-        let cache = Informer::builder(Api::<DynamicObject>::all_with(
+        let mut builder = Informer::builder(Api::<DynamicObject>::all_with(
             self.0.client.clone(),
             &resource,
-        ))
-        .start();
+        ));
+        let by_pool = builder.index(|object: &DynamicObject| {
+            let namespace = object.namespace().unwrap_or_default();
+            let pool = names::POOL_NAME.text(object);
+            pool.map(|pool| in_namespace(&namespace, pool))
+                .into_iter()
+                .collect()
+        });
+        let cache = builder.start();
         let mut kinds = self.0.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let place = (reference.api_group.clone(), reference.kind.clone());
         // Whoever was first keeps its cache.
         let kind = kinds.entry(place).or_insert_with(|| Kind {
             resource,
             cache,
+            by_pool,
             told: Arc::default(),
         });
         Ok(kind.clone())
@@ -154,28 +165,18 @@ impl Objects {
         }
     }
 
-    /// All objects of a kind in a namespace that carry a label's value.
-    pub async fn labelled(
+    /// All objects of a kind in a namespace that belong to a pool, by their label.
+    pub async fn of_pool(
         &self,
         namespace: &str,
         reference: &ContractReference,
-        label: (&str, &str),
+        pool: &str,
         queue: &Queue<Key>,
         key_of: KeyOf,
     ) -> Result<Vec<Arc<DynamicObject>>, String> {
         let kind = self.kind(reference, queue, key_of).await?;
-        Ok(kind
-            .cache
-            .walk_all()
-            .into_iter()
-            .filter(|object| object.namespace().as_deref() == Some(namespace))
-            .filter(|object| {
-                object
-                    .labels()
-                    .get(label.0)
-                    .is_some_and(|value| value == label.1)
-            })
-            .collect())
+        let value = in_namespace(namespace, &names::pool_label(pool));
+        Ok(kind.cache.by(kind.by_pool, &value))
     }
 
     /// The API of a reference's kind, once it is known.

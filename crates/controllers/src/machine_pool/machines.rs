@@ -29,13 +29,12 @@ pub(super) async fn reconcile(
     kind: &ContractReference,
 ) -> Result<(), PassError> {
     let namespace = pool.namespace().unwrap_or_default();
-    let label = names::pool_label(&pool.name_any()).into_owned();
     let infra = context
         .objects
-        .labelled(
+        .of_pool(
             &namespace,
             kind,
-            (names::POOL_NAME.key(), &label),
+            &pool.name_any(),
             &context.pools,
             key_of_machine,
         )

@@ -186,8 +186,10 @@ async fn create(
         hung: false,
     };
     let api = cloud.instances(&namespace);
+    let mut attempt = 0_u32;
     loop {
-        let mut instance = CloudInstance::new(&id(cloud, group, number), spec.clone());
+        let mut instance = CloudInstance::new(&id(cloud, group, number, attempt), spec.clone());
+        attempt += 1;
         instance.metadata.namespace = Some(namespace.clone());
         match api.create(&PostParams::default(), &instance).await {
             Ok(created) => {
@@ -201,9 +203,9 @@ async fn create(
 }
 
 /// A new ID: by chance, from the seed and where and when it is drawn, so that the same world draws the same.
-fn id(cloud: &Cloud, group: &CloudGroup, number: usize) -> String {
+fn id(cloud: &Cloud, group: &CloudGroup, number: usize, attempt: u32) -> String {
     let place = format!(
-        "{}/{}/{}/{number}/{}",
+        "{}/{}/{}/{number}/{attempt}/{}",
         group.namespace().unwrap_or_default(),
         group.name_any(),
         group.resource_version().unwrap_or_default(),
@@ -305,7 +307,10 @@ async fn advance(
     let mut moves = Vec::new();
     for instance in instances {
         match next_move(instance, now) {
-            Move::Waits(left) => soonest = soonest.into_iter().chain(left).min(),
+            Move::Waits(left) => {
+                soonest = soonest.into_iter().chain(left).min();
+                cloud.0.agents.set_alive(instance);
+            }
             due => moves.push(carry_out(cloud, Arc::clone(instance), due, now)),
         }
     }
@@ -314,9 +319,6 @@ async fn advance(
         .collect()
         .await;
     done.into_iter().collect::<Result<(), _>>()?;
-    for instance in instances {
-        cloud.0.agents.set_alive(instance);
-    }
     Ok(soonest
         .and_then(|left| Duration::try_from(left).ok())
         .map_or(Requeue::Never, Requeue::After))
