@@ -3,9 +3,11 @@
 //! Everything here is a plain function. No clock, no client, no randomness but what is given; so a preview costs
 //! nothing, and every rule can be tested without a cluster.
 
+pub mod allowance;
 pub mod drain;
 pub mod machine;
 pub mod pool;
+pub mod share;
 pub mod size;
 pub mod turns;
 pub mod volumes;
