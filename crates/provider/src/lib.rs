@@ -7,7 +7,9 @@
 //! - [`sizes`]: a pool's size and which Machines' going it follows, written as one.
 //! - [`workload`]: how a workload cluster's kubeconfig becomes a client.
 //! - [`events`]: Events that say why something was done.
+//! - [`conformance`]: what the reconciler relies on in any provider, as checks for its tests.
 
+pub mod conformance;
 pub mod events;
 pub mod pool;
 pub mod scale_group;
