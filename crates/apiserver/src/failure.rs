@@ -251,6 +251,11 @@ impl Failure {
         Self::new(415, reason::UNSUPPORTED_MEDIA_TYPE, message)
     }
 
+    /// 415: this kind is not read in the media type that it was sent in.
+    pub fn unsupported_body(error: &impl std::fmt::Display) -> Self {
+        Self::new(415, reason::UNSUPPORTED_MEDIA_TYPE, error.to_string())
+    }
+
     /// 406: none of the media types asked for can be served.
     pub fn not_acceptable(served: &[&str]) -> Self {
         let message = format!(

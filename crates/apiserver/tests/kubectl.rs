@@ -556,6 +556,79 @@ async fn built_in_kinds_are_applied_merged_and_collected() {
         .await;
 }
 
+/// These send protobuf, whatever the server would like.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn create_without_a_manifest_works_for_built_in_kinds() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    let made: [(&[&str], &str, &str); 7] = [
+        (
+            &["namespace", "team"],
+            "namespace/team",
+            "{.status.phase}=Active",
+        ),
+        (
+            &["configmap", "settings", "--from-literal=mode=fast"],
+            "configmap/settings",
+            "{.data.mode}=fast",
+        ),
+        (
+            &["secret", "generic", "token", "--from-literal=key=value"],
+            "secret/token",
+            "{.data.key}=dmFsdWU=",
+        ),
+        (
+            &["deployment", "web", "--image=web:1", "--replicas=2"],
+            "deployment/web",
+            "{.spec.replicas} {.spec.template.spec.containers[0].image}=2 web:1",
+        ),
+        (
+            &[
+                "poddisruptionbudget",
+                "web",
+                "--selector=app=web",
+                "--max-unavailable=30%",
+            ],
+            "poddisruptionbudget/web",
+            "{.spec.maxUnavailable} {.spec.selector.matchLabels.app}=30% web",
+        ),
+        (
+            &["priorityclass", "high", "--value=1000"],
+            "priorityclass/high",
+            "{.value}=1000",
+        ),
+        (
+            &["job", "once", "--image=job:1", "--", "run"],
+            "job/once",
+            "{.spec.template.spec.containers[0].command}=[\"run\"]",
+        ),
+    ];
+    for (args, name, expected) in made {
+        let (path, value) = expected.split_once('=').unwrap();
+        world.run(&[&["create"], args].concat(), &["created"]).await;
+        let path = format!("-o=jsonpath={path}");
+        let said = world.run(&["get", name, &path], &[]).await;
+        assert_eq!(said, value, "{name}");
+    }
+    // No field that was left empty is claimed by kubectl as its own.
+    let fields = world
+        .run(
+            &[
+                "get",
+                "configmap/settings",
+                "--show-managed-fields",
+                "-o=yaml",
+            ],
+            &[],
+        )
+        .await;
+    assert!(!fields.contains("f:generateName"), "{fields}");
+    world
+        .refused(&["create", "configmap", "settings"], &["already exists"])
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_viewer_reads_everything_but_secrets_and_nobody_reads_nothing() {
     let Some(world) = World::start().await else {

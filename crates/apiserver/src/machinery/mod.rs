@@ -6,6 +6,7 @@ pub mod apply;
 mod field_error;
 pub mod names;
 pub mod patch;
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod selector;

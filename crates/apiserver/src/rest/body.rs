@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::machinery::protobuf::{self, Unreadable};
 use crate::machinery::strict;
 
 /// As kube-apiserver's limit.
@@ -38,9 +39,16 @@ pub(super) fn object(headers: &HeaderMap, bytes: &[u8]) -> Result<(Value, Vec<St
     match media(headers) {
         "" | "application/json" | "*/*" => json(bytes),
         "application/yaml" | "text/yaml" => yaml(bytes).map(|value| (value, Vec::new())),
+        "application/vnd.kubernetes.protobuf" => protobuf::decode(bytes)
+            .map(|value| (value, Vec::new()))
+            .map_err(|error| match error {
+                Unreadable::UnknownKind { .. } => Failure::unsupported_body(&error),
+                _ => Failure::bad_request(format!("the body is not valid protobuf: {error}")),
+            }),
         _ => Err(Failure::unsupported_media_type(&[
             "application/json",
             "application/yaml",
+            "application/vnd.kubernetes.protobuf",
         ])),
     }
 }
