@@ -5,6 +5,7 @@
 
 pub mod allowance;
 pub mod drain;
+pub mod health;
 pub mod machine;
 pub mod pool;
 pub mod share;
