@@ -208,6 +208,54 @@ pub fn all() -> Vec<Value> {
     ]
 }
 
+/// The definition of MachineSets, for an API that has none: Cluster Autoscaler's `clusterapi` provider does not start before
+/// it has listed them. Muster makes none, and where Cluster API is installed its own definition stays.
+pub fn machine_sets() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("machinesets.{CORE_GROUP}"),
+            "labels": {"clusterctl.cluster.x-k8s.io": ""},
+        },
+        "spec": {
+            "group": CORE_GROUP,
+            "names": {
+                "kind": "MachineSet",
+                "listKind": "MachineSetList",
+                "plural": "machinesets",
+                "singular": "machineset",
+                "shortNames": ["ms"],
+                "categories": ["cluster-api"],
+            },
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1beta2",
+                "served": true,
+                "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "description": "Machines of one sort, one by one. Muster makes none and acts on none.",
+                    "type": "object",
+                    "x-kubernetes-preserve-unknown-fields": true,
+                }},
+                "subresources": {
+                    "status": {},
+                    "scale": {
+                        "specReplicasPath": ".spec.replicas",
+                        "statusReplicasPath": ".status.replicas",
+                        "labelSelectorPath": ".status.selector",
+                    },
+                },
+                "additionalPrinterColumns": [
+                    {"name": "Cluster", "type": "string", "jsonPath": ".spec.clusterName"},
+                    {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicas"},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+            }],
+        },
+    })
+}
+
 fn definition<K: CustomResourceExt>(columns: &[Column]) -> Value {
     let mut crd =
         serde_json::to_value(K::crd()).expect("a definition is made of strings, numbers and maps");
@@ -302,5 +350,17 @@ fn tidy(schema: &mut Value) {
             ("anyOf" | "oneOf" | "allOf", Value::Array(parts)) => parts.iter_mut().for_each(tidy),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_defines_machine_sets_as_muster_up_does() {
+        let example = include_str!("../../../examples/machinesets.yaml");
+        let example: Value = serde_saphyr::from_str(example).unwrap();
+        assert_eq!(example, machine_sets());
     }
 }

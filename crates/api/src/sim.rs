@@ -140,6 +140,17 @@ impl SimTemplate {
         self.boot_duration.map_or(Duration::from_secs(20), |d| d.0)
     }
 
+    /// What each Node has room for, as text: what the template says, over the defaults.
+    pub fn node_capacity(&self) -> BTreeMap<String, String> {
+        let given = self
+            .capacity
+            .iter()
+            .map(|(name, amount)| (name.clone(), amount.0.clone()));
+        let usual = [("cpu", "4"), ("memory", "16Gi"), ("pods", "110")];
+        let usual = usual.map(|(name, amount)| (name.to_owned(), amount.to_owned()));
+        usual.into_iter().chain(given).collect()
+    }
+
     /// From the order to terminate until the instance is gone.
     pub fn termination(&self) -> Duration {
         self.termination_duration
@@ -376,6 +387,16 @@ pub struct SimMachineStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_capacity_may_be_written_as_a_number_and_is_told_as_text() {
+        let template: SimTemplate =
+            serde_json::from_value(serde_json::json!({"capacity": {"cpu": 8, "memory": "32Gi"}}))
+                .unwrap();
+        let told = template.node_capacity();
+        let told: Vec<(&str, &str)> = told.iter().map(|(k, v)| (&**k, &**v)).collect();
+        assert_eq!(told, [("cpu", "8"), ("memory", "32Gi"), ("pods", "110")]);
+    }
 
     #[test]
     fn durations_are_read_as_go_writes_them() {

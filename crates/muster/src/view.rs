@@ -1,5 +1,7 @@
 //! The tree of a cluster or a pool, from objects to rows; pure, so that it can be tested as text.
 
+mod size;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Resource, ResourceExt};
@@ -88,10 +90,11 @@ fn pool_rows(
                 c.status != "True"
             }
         });
-    said.2 = match blocked {
-        Some(condition) => format!("{counts}; {}", first_line(&condition.message)),
-        None => counts,
-    };
+    let blocked = blocked.map(|condition| first_line(&condition.message).to_owned());
+    let parts = std::iter::once(counts)
+        .chain(blocked)
+        .chain(size::notes(pool));
+    said.2 = parts.collect::<Vec<_>>().join("; ");
     let phase = status
         .phase
         .map(|phase| format!("{phase:?}"))
@@ -178,6 +181,8 @@ fn machine_rows(
         let mut lines = deleting.message.lines();
         said.2 = lines.next().unwrap_or_default().to_owned();
         more = lines.map(str::to_owned).collect();
+    } else {
+        more.extend(size::mark(machine));
     }
     rows.push(row(
         &format!("{below}{stem}"),

@@ -7,6 +7,7 @@ pub mod allowance;
 pub mod drain;
 pub mod health;
 pub mod machine;
+pub mod marks;
 pub mod pool;
 pub mod share;
 pub mod size;

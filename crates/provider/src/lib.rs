@@ -16,4 +16,6 @@ pub mod scale_group;
 pub mod sizes;
 pub mod workload;
 
-pub use scale_group::{Group, GroupSpec, Instance, InstanceState, ProviderError, ScaleGroup, Size};
+pub use scale_group::{
+    Group, GroupSpec, Instance, InstanceState, NodeShape, ProviderError, ScaleGroup, Size,
+};

@@ -7,6 +7,7 @@
 mod infra_machine;
 mod infra_pool;
 mod leaving;
+mod marks;
 mod size;
 
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use muster_informers::{Index, Informer, Key, Options, Queue, Requeue};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
-use crate::scale_group::{Group, GroupSpec, ProviderError, ScaleGroup};
+use crate::scale_group::{GroupSpec, ProviderError, ScaleGroup};
 use crate::sizes::Sizes;
 
 /// How often a group is looked at when the cloud tells no news.
@@ -100,6 +101,7 @@ struct Context<S> {
     cloud: Arc<S>,
     events: Events,
     sizes: Sizes,
+    patience: marks::Patience,
     clock: Clock,
 }
 
@@ -121,6 +123,7 @@ pub async fn run<S: ScaleGroup>(
     let context = Arc::new(Context {
         events: Events::new(client.clone(), "muster-pool-provider"),
         sizes: Sizes::new(client.clone(), caches.clone()),
+        patience: marks::Patience::default(),
         client,
         caches,
         kinds,
@@ -306,12 +309,8 @@ async fn pass<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<Requeue,
         pool,
         cluster,
     };
-    let (outcome, group) = match work(context, &seen).await {
-        Ok(group) => (Ok(()), group),
-        Err(error) => (Err(error), None),
-    };
-    match outcome {
-        Ok(()) => Ok(group.map_or(Requeue::Never, |_| Requeue::After(POLL))),
+    match work(context, &seen).await {
+        Ok(next) => Ok(Requeue::After(next)),
         Err(Stop::Waits(said)) => {
             infra_pool::not_ready(context, &seen, &said).await?;
             Ok(Requeue::Never)
@@ -339,7 +338,8 @@ impl From<PassError> for Stop {
     }
 }
 
-async fn work<S: ScaleGroup>(context: &Context<S>, seen: &Seen) -> Result<Option<Group>, Stop> {
+/// Does what is missing; how soon to look again.
+async fn work<S: ScaleGroup>(context: &Context<S>, seen: &Seen) -> Result<Duration, Stop> {
     infra_pool::ensure_finalizer(context, seen).await?;
     let zones = infra_pool::may_begin(context, seen).await?;
     let spec = GroupSpec {
@@ -365,9 +365,9 @@ async fn work<S: ScaleGroup>(context: &Context<S>, seen: &Seen) -> Result<Option
     if individual {
         infra_machine::reconcile(context, seen, &group, &mut size).await?;
     }
-    size::reconcile(context, seen, &group, size, individual).await?;
+    let next = size::reconcile(context, seen, &group, size, individual).await?;
     infra_pool::write_status(context, seen, &group, individual).await?;
-    Ok(Some(group))
+    Ok(next.unwrap_or(POLL))
 }
 
 /// The MachinePool that an InfraMachinePool belongs to: its controlling owner, else the one that refers to it.

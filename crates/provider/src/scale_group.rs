@@ -1,5 +1,6 @@
 //! The trait that a provider implements, over the cloud's own group of instances.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -54,6 +55,17 @@ pub struct Instance {
     pub interruptible: bool,
     /// When the cloud takes it back, once it has announced that.
     pub notice: Option<Timestamp>,
+}
+
+/// What the next Node of a group will be like, for those who have to decide about a group that has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeShape {
+    /// Room for Pods, by resource, as Kubernetes writes quantities.
+    pub capacity: BTreeMap<String, String>,
+    /// As in the label `kubernetes.io/arch`.
+    pub architecture: String,
+    /// As in the label `kubernetes.io/os`.
+    pub operating_system: String,
 }
 
 /// Where an instance stands.
@@ -120,6 +132,11 @@ pub trait ScaleGroup: Send + Sync + 'static {
 
     /// Whether single instances of this pool can be terminated; where not, only the size can be set.
     fn individual_deletion(&self, pool: &DynamicObject) -> bool;
+
+    /// What the next Node of this pool will be like; nothing where the provider cannot know before there is one.
+    fn node_shape(&self, _pool: &DynamicObject) -> Option<NodeShape> {
+        None
+    }
 
     /// Makes the group, at size 0, or brings its template up to date.
     fn ensure<'a>(&'a self, spec: &'a GroupSpec) -> BoxFuture<'a, Result<(), ProviderError>>;

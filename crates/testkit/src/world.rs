@@ -83,6 +83,7 @@ impl World {
         let client = management.client();
         let definitions: Vec<CustomResourceDefinition> = muster_api::crds::all()
             .into_iter()
+            .chain([muster_api::crds::machine_sets()])
             .map(serde_json::from_value)
             .collect::<Result<_, _>>()?;
         define(&client, &definitions).await?;

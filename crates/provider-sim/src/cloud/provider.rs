@@ -9,12 +9,15 @@ use kube::core::DynamicObject;
 use muster_api::reference::{AddressType, MachineAddress};
 use muster_api::sim::SimTemplate;
 use muster_informers::Key;
-use muster_provider::{Group, GroupSpec, Instance, InstanceState, ProviderError, ScaleGroup, Size};
+use muster_provider::{
+    Group, GroupSpec, Instance, InstanceState, NodeShape, ProviderError, ScaleGroup, Size,
+};
 use tokio::sync::mpsc;
 
 use super::types::{CloudGroup, CloudGroupSpec, Template};
 use super::{Cloud, group};
 use crate::cluster::logical_name;
+use crate::workload::{ARCHITECTURE, OPERATING_SYSTEM};
 
 fn unknown(error: &kube::Error) -> ProviderError {
     ProviderError::Unknown(error.to_string())
@@ -61,19 +64,23 @@ impl ScaleGroup for Cloud {
             .unwrap_or(true)
     }
 
+    fn node_shape(&self, pool: &DynamicObject) -> Option<NodeShape> {
+        let template = template_of(pool).ok()?;
+        Some(NodeShape {
+            capacity: template.node_capacity(),
+            architecture: ARCHITECTURE.to_owned(),
+            operating_system: OPERATING_SYSTEM.to_owned(),
+        })
+    }
+
     fn ensure<'a>(&'a self, spec: &'a GroupSpec) -> BoxFuture<'a, Result<(), ProviderError>> {
         Box::pin(async move {
-            let machine: SimTemplate = match spec.object.data["spec"].get("template") {
-                None => SimTemplate::default(),
-                Some(template) => serde_json::from_value(template.clone()).map_err(|error| {
-                    ProviderError::Denied {
-                        why: format!(
-                            "spec.template of SimMachinePool {} cannot be read: {error}",
-                            spec.pool.name
-                        ),
-                    }
-                })?,
-            };
+            let machine = template_of(&spec.object).map_err(|error| ProviderError::Denied {
+                why: format!(
+                    "spec.template of SimMachinePool {} cannot be read: {error}",
+                    spec.pool.name
+                ),
+            })?;
             let template = Template {
                 version: spec.version.clone(),
                 machine,
@@ -214,6 +221,14 @@ impl ScaleGroup for Cloud {
 
     fn news(&self) -> Option<mpsc::UnboundedReceiver<Key>> {
         Some(self.listen())
+    }
+}
+
+/// What a pool's instances are launched from.
+fn template_of(pool: &DynamicObject) -> Result<SimTemplate, serde_json::Error> {
+    match pool.data["spec"].get("template") {
+        None => Ok(SimTemplate::default()),
+        Some(template) => serde_json::from_value(template.clone()),
     }
 }
 

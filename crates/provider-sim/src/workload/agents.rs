@@ -32,6 +32,11 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 /// How many Leases are renewed at once.
 const PARALLEL: usize = 16;
 
+/// Architecture that every simulated Node reports.
+pub(crate) const ARCHITECTURE: &str = "amd64";
+/// Operating system that every simulated Node reports.
+pub(crate) const OPERATING_SYSTEM: &str = "linux";
+
 /// The agents of all instances, by workload cluster; cheap to clone.
 #[derive(Clone)]
 pub struct Agents(Arc<Inner>);
@@ -158,10 +163,7 @@ fn condition(type_: &str, status: &str, reason: &str, now: Timestamp) -> Value {
 /// The status of a Node whose kubelet answers.
 fn healthy(instance: &CloudInstance, now: Timestamp) -> Value {
     let template = &instance.spec.template;
-    let mut capacity = json!({"cpu": "4", "memory": "16Gi", "pods": "110"});
-    for (name, amount) in &template.machine.capacity {
-        capacity[name] = json!(amount);
-    }
+    let capacity = template.machine.node_capacity();
     let version = template
         .version
         .clone()
@@ -172,7 +174,7 @@ fn healthy(instance: &CloudInstance, now: Timestamp) -> Value {
         "allocatable": capacity,
         "addresses": crate::cloud::provider::addresses(&id),
         "nodeInfo": {
-            "architecture": "amd64", "operatingSystem": "linux", "osImage": "Simulated Linux",
+            "architecture": ARCHITECTURE, "operatingSystem": OPERATING_SYSTEM, "osImage": "Simulated Linux",
             "kernelVersion": "6.12.0-sim", "containerRuntimeVersion": "sim://1.0", "kubeletVersion": version,
             "kubeProxyVersion": "", "machineID": id, "systemUUID": id, "bootID": id,
         },
@@ -190,8 +192,8 @@ impl Workload {
         let id = instance.name_any();
         let mut labels = json!({
             "kubernetes.io/hostname": id,
-            "kubernetes.io/os": "linux",
-            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/os": OPERATING_SYSTEM,
+            "kubernetes.io/arch": ARCHITECTURE,
             "topology.kubernetes.io/zone": instance.spec.zone,
             "node.kubernetes.io/instance-type": "sim",
         });

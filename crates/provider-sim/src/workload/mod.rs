@@ -30,6 +30,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use agents::Agents;
+pub(crate) use agents::{ARCHITECTURE, OPERATING_SYSTEM};
 
 /// Something in a workload cluster to look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -234,8 +234,12 @@ pub(super) async fn write_status<S: ScaleGroup>(
     if individual {
         status["infrastructureMachineKind"] = context.cloud.machine_kind().into();
     }
-    if object.data["spec"]["template"]["capacity"].is_object() {
-        status["capacity"] = object.data["spec"]["template"]["capacity"].clone();
+    if let Some(shape) = context.cloud.node_shape(&object) {
+        status["capacity"] = json!(shape.capacity);
+        status["nodeInfo"] = json!({
+            "architecture": shape.architecture,
+            "operatingSystem": shape.operating_system,
+        });
     }
     let said = match &group.trouble {
         None => Ready::Ready.holds(),

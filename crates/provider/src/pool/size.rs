@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
@@ -11,10 +12,10 @@ use muster_api::reference::Conditioned;
 use muster_api::{Machine, MachinePool, conditions, names};
 use muster_caches::in_namespace;
 use muster_informers::Key;
-use muster_plan::pool::{Balance, Because, Disruption, Member, Order, Pool, scale_down};
+use muster_plan::pool::{Balance, Because, Choice, Disruption, Member, Order, Pool, scale_down};
 use serde_json::json;
 
-use super::{Context, PassError, Seen, api, cloud, infra_machine, is_external};
+use super::{Context, PassError, Seen, api, cloud, infra_machine, is_external, marks};
 use crate::scale_group::{Group, InstanceState, ScaleGroup};
 
 /// How many instances are wanted: the pool's number, or the group's own where something else owns the size.
@@ -31,15 +32,17 @@ pub(super) fn desired<S>(context: &Context<S>, seen: &Seen, group: &Group) -> u3
     }
 }
 
+/// Brings the group to the pool's size; how soon to look again, where that is sooner than usual.
 pub(super) async fn reconcile<S: ScaleGroup>(
     context: &Context<S>,
     seen: &Seen,
     group: &Group,
     size: u32,
     individual: bool,
-) -> Result<(), PassError> {
+) -> Result<Option<Duration>, PassError> {
     if is_external(&seen.pool) {
-        return mirror(context, seen, group).await;
+        mirror(context, seen, group).await?;
+        return Ok(None);
     }
     let desired = desired(context, seen, group);
     let set = |to: u32| async move {
@@ -51,13 +54,15 @@ pub(super) async fn reconcile<S: ScaleGroup>(
             .map_err(cloud(format!("setting the size to {to}")))
     };
     if desired >= size {
+        context.patience.forget(&seen.key);
         tidy(context, seen).await?;
     }
     if desired > size || !individual && desired != size {
-        return set(desired).await;
+        set(desired).await?;
+        return Ok(None);
     }
     if desired == size {
-        return Ok(());
+        return Ok(None);
     }
     // What the cloud could not launch needs nobody to go.
     let live = group
@@ -85,12 +90,12 @@ pub(super) async fn refresh<S>(context: &Context<S>, seen: &Seen) -> Result<(), 
     Ok(())
 }
 
-/// Deletes the Machines that are chosen to go.
+/// Deletes the Machines that are chosen to go; how soon to look again, where some are left alone for a moment.
 async fn choose<S: ScaleGroup>(
     context: &Context<S>,
     seen: &Seen,
     desired: u32,
-) -> Result<(), PassError> {
+) -> Result<Option<Duration>, PassError> {
     let namespace = &seen.key.namespace;
     let value = in_namespace(namespace, &seen.pool.name_any());
     let machines = context
@@ -115,18 +120,37 @@ async fn choose<S: ScaleGroup>(
             ZoneBalance::Ignored => Balance::Ignored,
         },
     };
-    let members: Vec<Member> = machines.iter().map(|machine| member(machine)).collect();
-    let choice = scale_down(&pool, &members);
+    let mut members: Vec<Member> = machines.iter().map(|machine| member(machine)).collect();
+    let mut choice = scale_down(&pool, &members);
+    let unmarked = |choice: &Choice| {
+        choice
+            .new_victims()
+            .any(|(_, because)| because != Because::Marked)
+    };
+    let patience = (unmarked(&choice) && marks::is_autoscaled(&seen.pool))
+        .then(|| {
+            context
+                .patience
+                .left(&seen.key, desired, context.clock.now())
+        })
+        .flatten();
+    if unmarked(&choice)
+        && patience.is_none()
+        && marks::refresh(context, &seen.pool, &mut members).await?
+    {
+        choice = scale_down(&pool, &members);
+    }
     let by_name: HashMap<String, &Arc<Machine>> = machines
         .iter()
         .map(|machine| (machine.name_any(), machine))
         .collect();
     let victims: Vec<(&Arc<Machine>, Because)> = choice
         .new_victims()
+        .filter(|(_, because)| patience.is_none() || *because == Because::Marked)
         .filter_map(|(name, because)| Some((*by_name.get(name)?, because)))
         .collect();
     if victims.is_empty() {
-        return Ok(());
+        return Ok(patience);
     }
     // The size was lowered before they go, and must not be lowered for them again, whatever the policy says.
     let uids: Vec<String> = victims.iter().filter_map(|(m, _)| m.uid()).collect();
@@ -143,7 +167,7 @@ async fn choose<S: ScaleGroup>(
         );
         infra_machine::delete_machine(context, machine, None, "ScaledDown", note).await?;
     }
-    Ok(())
+    Ok(patience)
 }
 
 /// The memory of what the size follows holds only what is on its way.

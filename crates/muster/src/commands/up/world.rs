@@ -75,6 +75,7 @@ pub async fn start(
     let client = management.client();
     let definitions: Vec<CustomResourceDefinition> = muster_api::crds::all()
         .into_iter()
+        .chain([muster_api::crds::machine_sets()])
         .map(serde_json::from_value)
         .collect::<Result<_, _>>()
         .context("the definitions that this program carries")?;
