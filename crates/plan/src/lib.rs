@@ -9,6 +9,7 @@ pub mod health;
 pub mod machine;
 pub mod marks;
 pub mod pool;
+pub mod rollout;
 pub mod share;
 pub mod size;
 pub mod turns;
