@@ -53,11 +53,12 @@ fn every_crate_is_in_the_architecture_and_arrows_point_only_down() {
 }
 
 #[test]
-fn the_readme_names_the_two_commands_and_its_examples_exist() {
+fn the_readme_names_its_commands_and_its_examples_exist() {
     let root = root();
     let text = std::fs::read_to_string(root.join("README.md")).unwrap();
     for command in [
         "cargo run --release -- up -f examples/quickstart.yaml",
+        "make test",
         "cargo test --workspace",
     ] {
         assert!(text.contains(command), "{command}");

@@ -206,3 +206,21 @@ pub async fn kubectl_output(kubeconfig: &Path, args: &[&str]) -> anyhow::Result<
         .await
         .context("running kubectl")
 }
+
+/// Writes a file that only its owner can read.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_private(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("creating {}", path.display()))?;
+    file.write_all(content)
+        .with_context(|| format!("writing {}", path.display()))
+}
