@@ -15,6 +15,7 @@ use kube::Client;
 use muster_caches::Management;
 use muster_clock::Clock;
 use muster_informers::{Key, Queue};
+use muster_observe::Clusters;
 use muster_provider::events::Events;
 use muster_provider::sizes::Sizes;
 use muster_provider::workload::Connector;
@@ -36,6 +37,8 @@ pub struct Config {
     pub clock: Clock,
     /// Makes clients of workload clusters.
     pub connector: Arc<dyn Connector>,
+    /// Told which workload clusters can be looked into.
+    pub workloads: Clusters,
     /// How the controllers behave, where there is a choice.
     pub settings: Settings,
     /// Ends everything.
@@ -138,6 +141,7 @@ pub fn start(config: Config) -> TaskTracker {
             pools.clone(),
             machines.clone(),
             config.clock.clone(),
+            config.workloads,
         ),
         drains: Drains::new(config.settings.concurrent_drains),
         refusals: Refusals::default(),

@@ -4,6 +4,7 @@
 //! nothing, and every rule can be tested without a cluster.
 
 pub mod allowance;
+pub mod disruption;
 pub mod drain;
 pub mod health;
 pub mod machine;

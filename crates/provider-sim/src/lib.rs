@@ -21,6 +21,7 @@ use kube::Client;
 use muster_apiserver::{Host, failure::Failure};
 use muster_caches::Management;
 use muster_clock::Clock;
+use muster_observe::Clusters;
 use muster_provider::pool::{self, Kinds};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -36,6 +37,8 @@ pub struct Config {
     pub host: Host,
     /// The caches of the management cluster.
     pub caches: Management,
+    /// The workload clusters that can be looked into.
+    pub workloads: Clusters,
     /// The time.
     pub clock: Clock,
     /// From which every choice by chance is derived.
@@ -89,6 +92,7 @@ pub async fn start(config: Config) -> Result<TaskTracker, Failure> {
         config.caches,
         kinds,
         cloud,
+        config.workloads,
         config.clock,
         config.stop,
     ));

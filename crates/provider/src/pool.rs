@@ -23,6 +23,7 @@ use muster_api::{Cluster, MachinePool};
 use muster_caches::{Management, in_namespace, pool_of, reference};
 use muster_clock::Clock;
 use muster_informers::{Index, Informer, Key, Options, Queue, Requeue};
+use muster_observe::Clusters;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
@@ -99,18 +100,20 @@ struct Context<S> {
     machines: Informer<DynamicObject>,
     machines_by_pool: Index,
     cloud: Arc<S>,
+    workloads: Clusters,
     events: Events,
     sizes: Sizes,
     patience: marks::Patience,
     clock: Clock,
 }
 
-/// Runs the reconciler until `stop`.
+/// Runs the reconciler until `stop`. Who goes first depends on what is on the Nodes of `workloads`.
 pub async fn run<S: ScaleGroup>(
     client: Client,
     caches: Management,
     kinds: Kinds,
     cloud: Arc<S>,
+    workloads: Clusters,
     clock: Clock,
     stop: CancellationToken,
 ) {
@@ -131,6 +134,7 @@ pub async fn run<S: ScaleGroup>(
         machines,
         machines_by_pool,
         cloud,
+        workloads,
         clock,
     });
     let ready = async {

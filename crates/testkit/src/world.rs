@@ -18,6 +18,7 @@ use muster_caches::{Management, in_namespace};
 use muster_clock::Clock;
 use muster_controllers::Settings;
 use muster_informers::Key;
+use muster_observe::Clusters;
 use muster_provider_sim::cloud::types::{CloudInstance, define};
 use muster_provider_sim::{Config, EmbeddedConnector, KubeconfigSource, cloud, console};
 use tokio_util::sync::CancellationToken;
@@ -105,10 +106,12 @@ impl World {
         let client = self.fate.client(&self.client);
         self.caches = Management::start(&client, None);
         self.caches.synced().await?;
+        let workloads = Clusters::default();
         muster_provider_sim::start(Config {
             client: client.clone(),
             host: self.host.clone(),
             caches: self.caches.clone(),
+            workloads: workloads.clone(),
             clock: self.clock.clone(),
             seed: 1,
             kubeconfigs: Arc::new(Embedded),
@@ -124,6 +127,7 @@ impl World {
                 inner: EmbeddedConnector::new(self.host.clone()),
                 reaches: self.reaches.clone(),
             }),
+            workloads,
             settings: Settings::default(),
             stop: self.stop.clone(),
         });

@@ -7,7 +7,6 @@ pub(crate) mod refusals;
 mod replacement;
 mod status;
 pub(crate) mod turns;
-mod volumes;
 
 use std::sync::Arc;
 use std::time::Duration;

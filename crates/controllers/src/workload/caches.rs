@@ -8,18 +8,17 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::{Api, Client, ResourceExt};
 use muster_api::provider_id::{identity, likeness};
-use muster_informers::{Index, Informer};
+use muster_informers::{Index, Informer, Key};
+use muster_observe::View;
+use muster_observe::drain::{is_finished, is_ready};
+use muster_observe::volumes::{claim_of, handle_of};
+use muster_plan::volumes::Claim;
 use tokio::sync::Semaphore;
 
 use super::reach::Reachability;
 
 /// The one value of the index of Nodes that take new Pods.
 pub const OPEN: &str = "open";
-
-/// How `status.volumesAttached` of a Node names a volume of a CSI driver. Source: Kubernetes.
-pub fn csi(driver: &str, handle: &str) -> String {
-    format!("kubernetes.io/csi/{driver}^{handle}")
-}
 
 /// How many passes talk to one cluster at once.
 const LANE: usize = 16;
@@ -46,8 +45,10 @@ pub struct Workload {
     pub daemon_sets: Informer<DaemonSet>,
     /// PersistentVolumes.
     pub volumes: Informer<PersistentVolume>,
-    /// PersistentVolumes of CSI drivers by [`csi`].
+    /// PersistentVolumes of CSI drivers by [`handle_of`].
     pub volumes_by_handle: Index,
+    /// PersistentVolumes by the claim that they are bound to, as [`of_claim`].
+    pub volumes_by_claim: Index,
     /// Namespaces.
     pub namespaces: Informer<Namespace>,
     /// Budgets.
@@ -93,12 +94,10 @@ impl Workload {
             pod.namespace().filter(|_| waits).into_iter().collect()
         });
         let mut volumes = Informer::builder(Api::<PersistentVolume>::all(client.clone()));
-        let volumes_by_handle = volumes.index(|volume| {
-            let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-            source
-                .map(|source| csi(&source.driver, &source.volume_handle))
-                .into_iter()
-                .collect()
+        let volumes_by_handle = volumes.index(|volume| handle_of(volume).into_iter().collect());
+        let volumes_by_claim = volumes.index(|volume| {
+            let claim = claim_of(volume);
+            claim.iter().map(of_claim).collect()
         });
         let mut budgets = Informer::builder(Api::<PodDisruptionBudget>::all(client.clone()));
         let budgets_by_namespace = budgets.index(|budget| budget.namespace().into_iter().collect());
@@ -116,6 +115,7 @@ impl Workload {
             daemon_sets: Informer::builder(Api::<DaemonSet>::all(client.clone())).start(),
             volumes: volumes.start(),
             volumes_by_handle,
+            volumes_by_claim,
             namespaces: Informer::builder(Api::<Namespace>::all(client.clone())).start(),
             budgets: budgets.start(),
             budgets_by_namespace,
@@ -168,18 +168,47 @@ fn is_open(node: &Node) -> bool {
     ready && !closed && node.metadata.deletion_timestamp.is_none()
 }
 
-fn is_ready(pod: &Pod) -> bool {
-    pod.status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten())
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+/// Index value of a claim.
+fn of_claim(claim: &Claim) -> String {
+    format!("{}/{}", claim.namespace, claim.name)
 }
 
-/// Whether a Pod ran to its end.
-pub fn is_finished(pod: &Pod) -> bool {
-    let phase = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+impl View for Workload {
+    fn pods_on(&self, node: &str) -> Vec<Arc<Pod>> {
+        self.pods.by(self.pods_by_node, node)
+    }
+
+    fn daemon_set(&self, namespace: &str, name: &str) -> Option<Arc<DaemonSet>> {
+        self.daemon_sets.get(&Key::new(namespace, name))
+    }
+
+    fn namespace(&self, name: &str) -> Option<Arc<Namespace>> {
+        self.namespaces.get(&Key::new("", name))
+    }
+
+    fn budgets_in(&self, namespace: &str) -> Vec<Arc<PodDisruptionBudget>> {
+        self.budgets.by(self.budgets_by_namespace, namespace)
+    }
+
+    fn volume(&self, name: &str) -> Option<Arc<PersistentVolume>> {
+        self.volumes.get(&Key::new("", name))
+    }
+
+    fn volume_of(&self, claim: &Claim) -> Option<Arc<PersistentVolume>> {
+        let found = self.volumes.by(self.volumes_by_claim, &of_claim(claim));
+        found.into_iter().next()
+    }
+
+    fn volume_by_handle(&self, handle: &str) -> Option<Arc<PersistentVolume>> {
+        let found = self.volumes.by(self.volumes_by_handle, handle);
+        found.into_iter().next()
+    }
+
+    fn attachments_on(&self, node: &str) -> Vec<Arc<VolumeAttachment>> {
+        self.attachments.by(self.attachments_by_node, node)
+    }
+
+    fn is_current(&self) -> bool {
+        self.reachability.lost().is_none()
+    }
 }

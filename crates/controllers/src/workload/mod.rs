@@ -17,11 +17,12 @@ use muster_api::provider_id::identity;
 use muster_caches::{Management, in_cluster, in_namespace};
 use muster_clock::Clock;
 use muster_informers::{Key, Queue};
+use muster_observe::{Clusters, View};
 use muster_provider::workload::Connector;
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use caches::{OPEN, Workload, csi, is_finished};
+pub use caches::{OPEN, Workload};
 
 /// How long the first lists of a cluster may take before it counts as not answering.
 const FIRST_LISTS: Duration = Duration::from_secs(10);
@@ -37,6 +38,7 @@ struct Inner {
     pools: Queue<Key>,
     machines: Queue<Key>,
     clock: Clock,
+    readable: Clusters,
     connected: Mutex<HashMap<Key, Connection>>,
 }
 
@@ -47,7 +49,8 @@ struct Connection {
 }
 
 impl Workloads {
-    /// No connections yet. Changes in workload clusters put Clusters, pools and Machines on the queues.
+    /// No connections yet. Changes in workload clusters put Clusters, pools and Machines on the queues; `readable` is told
+    /// which clusters can be looked into.
     pub fn new(
         connector: Arc<dyn Connector>,
         caches: Management,
@@ -55,6 +58,7 @@ impl Workloads {
         pools: Queue<Key>,
         machines: Queue<Key>,
         clock: Clock,
+        readable: Clusters,
     ) -> Self {
         Self(Arc::new(Inner {
             connector,
@@ -63,6 +67,7 @@ impl Workloads {
             pools,
             machines,
             clock,
+            readable,
             connected: Mutex::default(),
         }))
     }
@@ -92,6 +97,16 @@ impl Workloads {
     /// # Errors
     /// Why it cannot be reached, in a sentence.
     pub async fn connect(&self, cluster: &Key) -> Result<Arc<Workload>, String> {
+        let done = self.connect_anew(cluster).await;
+        if done.is_err() {
+            self.0
+                .readable
+                .unreadable(&cluster.namespace, &cluster.name);
+        }
+        done
+    }
+
+    async fn connect_anew(&self, cluster: &Key) -> Result<Arc<Workload>, String> {
         let secret = names::kubeconfig_secret(&cluster.name);
         let found = self
             .0
@@ -157,6 +172,9 @@ impl Workloads {
                 .unwrap_or_else(PoisonError::into_inner);
             connected.insert(cluster.clone(), connection);
         }
+        let view: Arc<dyn View> = Arc::clone(&workload) as _;
+        let readable = &self.0.readable;
+        readable.connected(&cluster.namespace, &cluster.name, view);
         self.wake(cluster);
         Ok(workload)
     }
@@ -169,6 +187,7 @@ impl Workloads {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         connected.remove(cluster);
+        self.0.readable.forget(&cluster.namespace, &cluster.name);
     }
 
     /// Turns changes of Nodes and Pods into Machines to look at.

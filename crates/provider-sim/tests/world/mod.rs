@@ -193,6 +193,7 @@ async fn run(host: &Host, management: &Client, clock: &Clock) -> (CancellationTo
         client: management.clone(),
         host: host.clone(),
         caches: Management::start(management, None),
+        workloads: muster_observe::Clusters::default(),
         clock: clock.clone(),
         seed: 7,
         kubeconfigs: Arc::new(Kubeconfigs),

@@ -42,12 +42,12 @@ pub(super) fn is_autoscaled(pool: &MachinePool) -> bool {
     names::AUTOSCALER_MIN_SIZE.is_on(pool) && names::AUTOSCALER_MAX_SIZE.is_on(pool)
 }
 
-/// Brings marks and deletions up to what is written; says whether that was news.
+/// Brings marks and deletions up to what is written.
 pub(super) async fn refresh<S>(
     context: &Context<S>,
     pool: &MachinePool,
     members: &mut [Member],
-) -> Result<bool, PassError> {
+) -> Result<(), PassError> {
     let namespace = pool.namespace().unwrap_or_default();
     let machines: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
     let of_pool = format!(
@@ -66,12 +66,9 @@ pub(super) async fn refresh<S>(
     };
     let marked = named(&|machine| names::DELETE_MACHINE.is_on(machine));
     let leaving = named(&|machine| machine.metadata.deletion_timestamp.is_some());
-    let mut news = false;
     for member in members {
-        let marks = marked.contains(&member.name);
-        let leaves = member.leaving || leaving.contains(&member.name);
-        news |= marks != member.marked || leaves != member.leaving;
-        (member.marked, member.leaving) = (marks, leaves);
+        member.marked = marked.contains(&member.name);
+        member.leaving |= leaving.contains(&member.name);
     }
-    Ok(news)
+    Ok(())
 }

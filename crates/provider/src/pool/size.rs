@@ -4,15 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::policy::{ScaleDownOrder, ZoneBalance};
-use muster_api::reference::Conditioned;
-use muster_api::{Machine, MachinePool, conditions, names};
+use muster_api::{Machine, MachinePool};
 use muster_caches::in_namespace;
 use muster_informers::Key;
-use muster_plan::pool::{Balance, Because, Choice, Disruption, Member, Order, Pool, scale_down};
+use muster_observe::drain::Rules;
+use muster_observe::machine::{self, Nodes};
+use muster_plan::pool::{Because, Member, Order, Pool, needs_choice, scale_down};
 use serde_json::json;
 
 use super::{Context, PassError, Seen, api, cloud, infra_machine, is_external, marks};
@@ -103,41 +102,28 @@ async fn choose<S: ScaleGroup>(
         .machines
         .by(context.caches.machines_by_pool, &value);
     let policy = context.caches.policy(namespace, &seen.pool.name_any());
-    let rules = policy
-        .and_then(|policy| policy.spec.scale_down)
-        .unwrap_or_default();
-    let pool = Pool {
-        desired,
-        order: match rules.order {
-            ScaleDownOrder::LeastDisruption => Order::LeastDisruption,
-            ScaleDownOrder::Newest => Order::Newest,
-            ScaleDownOrder::Oldest => Order::Oldest,
-            ScaleDownOrder::Random => Order::Random,
-        },
-        balance: match rules.zone_balance {
-            ZoneBalance::Required => Balance::Required,
-            ZoneBalance::Preferred => Balance::Preferred,
-            ZoneBalance::Ignored => Balance::Ignored,
-        },
-    };
-    let mut members: Vec<Member> = machines.iter().map(|machine| member(machine)).collect();
+    let pool = machine::pool(policy.as_deref(), desired);
+    let leaving = machines.iter().filter(|m| m.is_deleting()).count();
+    if !needs_choice(&pool, machines.len(), leaving) {
+        return Ok(None);
+    }
+    let mut members: Vec<Member> = machines.iter().map(|m| machine::member(m)).collect();
     let mut choice = scale_down(&pool, &members);
-    let unmarked = |choice: &Choice| {
-        choice
-            .new_victims()
-            .any(|(_, because)| because != Because::Marked)
-    };
-    let patience = (unmarked(&choice) && marks::is_autoscaled(&seen.pool))
+    let unmarked = choice
+        .new_victims()
+        .any(|(_, because)| because != Because::Marked);
+    let patience = (unmarked && marks::is_autoscaled(&seen.pool))
         .then(|| {
             context
                 .patience
                 .left(&seen.key, desired, context.clock.now())
         })
         .flatten();
-    if unmarked(&choice)
-        && patience.is_none()
-        && marks::refresh(context, &seen.pool, &mut members).await?
-    {
+    if patience.is_none() {
+        if unmarked {
+            marks::refresh(context, &seen.pool, &mut members).await?;
+        }
+        look_at_nodes(context, seen, &pool, &machines, &mut members).await;
         choice = scale_down(&pool, &members);
     }
     let by_name: HashMap<String, &Arc<Machine>> = machines
@@ -170,6 +156,39 @@ async fn choose<S: ScaleGroup>(
     Ok(patience)
 }
 
+/// Adds what the going of each Machine would disturb. Where the Nodes cannot be looked into, all seem equal in that.
+async fn look_at_nodes<S>(
+    context: &Context<S>,
+    seen: &Seen,
+    pool: &Pool,
+    machines: &[Arc<Machine>],
+    members: &mut [Member],
+) {
+    let cluster = &seen.pool.spec.cluster_name;
+    let namespace = &seen.key.namespace;
+    let view = match pool.order {
+        Order::LeastDisruption => context.workloads.get(namespace, cluster, FIRST_LOOK).await,
+        Order::Newest | Order::Oldest | Order::Random => None,
+    };
+    let Some(view) = view else {
+        return;
+    };
+    let rules = context
+        .caches
+        .drain_rules
+        .by(context.caches.drain_rules_by_namespace, namespace);
+    let rules = Rules::read(&rules);
+    let now = context.clock.now();
+    let mut nodes = Nodes::new(&rules, Some(&seen.cluster), &*view, now);
+    for (machine, member) in machines.iter().zip(members) {
+        nodes.look(machine, member);
+    }
+}
+
+/// How long a choice waits for the first look into the cluster after a start; a cluster that does not answer is noticed
+/// sooner.
+const FIRST_LOOK: Duration = Duration::from_secs(15);
+
 /// The memory of what the size follows holds only what is on its way.
 async fn tidy<S>(context: &Context<S>, seen: &Seen) -> Result<(), PassError> {
     context
@@ -177,40 +196,6 @@ async fn tidy<S>(context: &Context<S>, seen: &Seen) -> Result<(), PassError> {
         .tidy_walking_pool(&Key::of(&*seen.pool))
         .await
         .map_err(api("forgetting Machines that are gone"))
-}
-
-/// What the choice needs to know of a Machine.
-pub fn member(machine: &Machine) -> Member {
-    use conditions::Reason as _;
-    use conditions::types::{HealthCheckSucceeded, Ready, UpToDate};
-    let says = |type_: &str, status: &str| {
-        machine
-            .condition_of(type_)
-            .is_some_and(|c| c.status == status)
-    };
-    let annotations = machine.annotations();
-    let hooked = annotations.keys().any(|key| {
-        key.starts_with(names::PRE_DRAIN_HOOK) || key.starts_with(names::PRE_TERMINATE_HOOK)
-    });
-    let status = machine.status.as_ref();
-    Member {
-        name: machine.name_any(),
-        created: machine
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-        zone: status.and_then(|status| status.failure_domain.clone()),
-        leaving: machine.is_deleting(),
-        marked: names::DELETE_MACHINE.is_on(machine),
-        has_node: machine.node_name().is_some(),
-        failed: status.and_then(|s| s.phase) == Some(muster_api::machine::MachinePhase::Failed),
-        unhealthy: says(HealthCheckSucceeded::TYPE, "False"),
-        ready: says(Ready::TYPE, "True"),
-        up_to_date: !says(UpToDate::TYPE, "False"),
-        held: hooked || names::SKIP_REMEDIATION.is_on(machine),
-        disruption: Disruption::default(),
-    }
 }
 
 /// The pool's number follows a size that something else owns.

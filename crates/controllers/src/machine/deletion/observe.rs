@@ -6,13 +6,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::core::DynamicObject;
 use muster_api::{Machine, names};
+use muster_observe::drain::is_unreachable;
+use muster_observe::machine::hooks;
+use muster_observe::volumes;
 use muster_plan::drain as plan_drain;
 use muster_plan::machine::{Existence, Leaving, NodeConcern};
 use muster_plan::volumes::Detach;
 use std::sync::Arc;
 
 use super::super::drain::cordon::is_cordoned;
-use super::super::{Infrastructure, NodeSeen, Seen, drain, volumes};
+use super::super::{Infrastructure, NodeSeen, Seen, drain};
 use crate::Context;
 use crate::workload::Workload;
 
@@ -61,7 +64,7 @@ pub(super) fn on_node(
         // The kubelet of an unreachable Node cannot report a detach.
         Detach::default()
     } else {
-        volumes::attached(workload, node, skipped.unwrap_or_default())
+        volumes::attached(&**workload, node, skipped.unwrap_or_default())
     };
     Some(OnNode {
         node: Arc::clone(node),
@@ -70,27 +73,6 @@ pub(super) fn on_node(
         drain,
         detach,
     })
-}
-
-fn is_unreachable(node: &Node) -> bool {
-    node.status
-        .iter()
-        .flat_map(|status| status.conditions.iter().flatten())
-        .any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
-}
-
-/// The names of a kind of hooks that hold: what follows the prefix, or all of the key where nothing does.
-fn hooks(machine: &Machine, prefix: &str) -> Vec<String> {
-    let keys = machine.annotations().keys();
-    let mut names: Vec<String> = keys
-        .filter_map(|key| Some((key, key.strip_prefix(prefix)?)))
-        .map(|(key, rest)| match rest.trim_start_matches('/') {
-            "" => key.clone(),
-            name => name.to_owned(),
-        })
-        .collect();
-    names.sort();
-    names
 }
 
 pub(super) fn leaving(

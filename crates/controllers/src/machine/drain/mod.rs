@@ -3,24 +3,18 @@
 pub(super) mod cordon;
 mod refusal;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod as CorePod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
-use kube::core::{Selector, SelectorExt};
-use muster_api::drain_rule::DrainBehavior;
-use muster_api::{Cluster, Machine, MachineDrainRule, names};
-use muster_informers::Key;
-use muster_plan::drain::{Owner, Pod, PodName, Refusal, Treatment};
+use muster_api::{Cluster, Machine};
+use muster_observe::View;
+use muster_observe::drain::{Rules, pod as drained};
+use muster_plan::drain::{Pod, Refusal};
 
 use super::refusals::OfPods;
 
 use crate::Context;
-use crate::workload::{Workload, is_finished};
+use crate::workload::Workload;
 
 /// How many evictions are under way at once.
 const PARALLEL: usize = 8;
@@ -34,115 +28,17 @@ pub(super) fn pods(
     node: &str,
 ) -> Result<Vec<Pod>, String> {
     let namespace = machine.namespace().unwrap_or_default();
-    let mut rules = context
+    let rules = context
         .caches
         .drain_rules
         .by(context.caches.drain_rules_by_namespace, &namespace);
-    let mut ours = Vec::new();
-    for rule in rules.drain(..) {
-        // A rule that cannot be read stops the drain: it may be the one that protects a Pod.
-        if for_machine(&rule, machine, cluster)? {
-            ours.push(rule);
-        }
-    }
-    let found = workload.pods.by(workload.pods_by_node, node);
-    found
+    let rules = Rules::read(&rules);
+    let ours = rules.of_machine(machine, cluster)?;
+    let found = workload.pods_on(node);
+    Ok(found
         .iter()
-        .map(|pod| describe(pod, &ours, workload))
-        .collect()
-}
-
-fn matches(
-    selector: Option<&LabelSelector>,
-    labels: &BTreeMap<String, String>,
-    of: &str,
-) -> Result<bool, String> {
-    let Some(selector) = selector else {
-        return Ok(true);
-    };
-    let selector = Selector::try_from(selector.clone()).map_err(|error| {
-        format!("a selector of MachineDrainRule {of} cannot be used: {error}; correct it")
-    })?;
-    Ok(selector.matches(labels))
-}
-
-fn for_machine(
-    rule: &MachineDrainRule,
-    machine: &Machine,
-    cluster: Option<&Cluster>,
-) -> Result<bool, String> {
-    if rule.spec.machines.is_empty() {
-        return Ok(true);
-    }
-    let nothing = BTreeMap::new();
-    let of_cluster = cluster.map_or(&nothing, |cluster| cluster.labels());
-    for part in &rule.spec.machines {
-        let name = rule.name_any();
-        if matches(part.selector.as_ref(), machine.labels(), &name)?
-            && matches(part.cluster_selector.as_ref(), of_cluster, &name)?
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn describe(
-    pod: &Arc<CorePod>,
-    rules: &[Arc<MachineDrainRule>],
-    workload: &Workload,
-) -> Result<Pod, String> {
-    let namespace = pod.namespace().unwrap_or_default();
-    let owner = pod
-        .owner_references()
-        .iter()
-        .find(|owner| owner.controller == Some(true));
-    // A Pod whose DaemonSet is gone is nobody's any more, and is drained. Source: Cluster API.
-    let set = owner
-        .filter(|owner| owner.kind == "DaemonSet")
-        .and_then(|owner| workload.daemon_sets.get(&Key::new(&namespace, &owner.name)));
-    let of_namespace = workload.namespaces.get(&Key::new("", &namespace));
-    let nothing = BTreeMap::new();
-    let namespace_labels = of_namespace
-        .as_ref()
-        .map_or(&nothing, |namespace| namespace.labels());
-    let mut treatment = None;
-    for rule in rules {
-        let name = rule.name_any();
-        let mut applies = rule.spec.pods.is_empty();
-        for part in &rule.spec.pods {
-            applies |= matches(part.selector.as_ref(), pod.labels(), &name)?
-                && matches(part.namespace_selector.as_ref(), namespace_labels, &name)?;
-        }
-        if applies {
-            treatment = Some(match rule.spec.drain.behavior {
-                DrainBehavior::Drain => Treatment::Drain {
-                    order: rule.spec.drain.order.unwrap_or(0),
-                },
-                DrainBehavior::Skip => Treatment::Skip,
-                DrainBehavior::WaitCompleted => Treatment::WaitCompleted,
-            });
-            break;
-        }
-    }
-    Ok(Pod {
-        name: PodName {
-            namespace,
-            name: pod.name_any(),
-        },
-        uid: pod.uid().unwrap_or_default(),
-        deletion: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),
-        finished: is_finished(pod),
-        owner: match (owner, &set) {
-            (Some(owner), Some(set)) if set.uid().as_ref() == Some(&owner.uid) => Owner::DaemonSet,
-            _ => Owner::Other,
-        },
-        mirror: pod
-            .annotations()
-            .contains_key("kubernetes.io/config.mirror"),
-        label: names::DRAIN.text(&**pod).map(str::to_owned),
-        rule: treatment,
-    })
+        .map(|pod| drained(pod, &ours, workload))
+        .collect())
 }
 
 /// Asks for the eviction of Pods; returns those that were refused, with the time since when.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod as CorePod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{DeleteParams, EvictParams, Preconditions};
-use kube::core::{Selector, SelectorExt};
+use kube::core::SelectorExt;
 use kube::{Api, ResourceExt};
 use muster_informers::Key;
+use muster_observe::load::{name_of, never, selector};
 use muster_plan::drain::{NoRoom, Pod, PodName, Refusal};
 
 use crate::workload::Workload;
@@ -71,23 +71,11 @@ fn selecting(workload: &Workload, pod: &PodName) -> Vec<Arc<PodDisruptionBudget>
 }
 
 fn selects(budget: &PodDisruptionBudget, pod: &CorePod) -> bool {
-    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
-    selector.is_some_and(|selector| {
-        Selector::try_from(selector).is_ok_and(|selector| selector.matches(pod.labels()))
-    })
+    selector(budget).is_some_and(|selector| selector.matches(pod.labels()))
 }
 
 fn named(budgets: &[Arc<PodDisruptionBudget>]) -> Vec<String> {
-    let mut names: Vec<String> = budgets
-        .iter()
-        .map(|budget| {
-            format!(
-                "{}/{}",
-                budget.namespace().unwrap_or_default(),
-                budget.name_any()
-            )
-        })
-        .collect();
+    let mut names: Vec<String> = budgets.iter().map(|budget| name_of(budget)).collect();
     names.sort();
     names
 }
@@ -131,33 +119,6 @@ pub(super) fn waits_for_room(workload: &Workload, pod: &PodName) -> bool {
                 .is_some_and(|spec| spec.node_name.is_none())
         })
         .any(|other| budgets.iter().any(|budget| selects(budget, other)))
-}
-
-/// What in a budget keeps it from ever allowing a disruption.
-fn never(budget: &PodDisruptionBudget) -> Option<String> {
-    let spec = budget.spec.as_ref()?;
-    let expected = budget
-        .status
-        .as_ref()
-        .and_then(|status| status.expected_pods);
-    match (&spec.max_unavailable, &spec.min_available) {
-        (Some(IntOrString::Int(0)), _) => Some("maxUnavailable 0".to_owned()),
-        (Some(IntOrString::String(text)), _) if text == "0%" => {
-            Some("maxUnavailable 0%".to_owned())
-        }
-        (_, Some(IntOrString::String(text))) if text == "100%" => {
-            Some("minAvailable 100%".to_owned())
-        }
-        (_, Some(IntOrString::Int(count)))
-            if expected.is_some_and(|expected| *count >= expected) =>
-        {
-            Some(format!(
-                "minAvailable {count} of {} Pods",
-                expected.unwrap_or_default()
-            ))
-        }
-        _ => None,
-    }
 }
 
 /// Why a Pod is not ready, in a word.

@@ -11,6 +11,7 @@ use muster_apiserver::{Host, Role};
 use muster_caches::Management;
 use muster_clock::Clock;
 use muster_controllers as controllers;
+use muster_observe::Clusters;
 use muster_provider_sim::cloud::types::define;
 use muster_provider_sim::{Config, EmbeddedConnector, KubeconfigSource};
 use tokio_util::sync::CancellationToken;
@@ -84,10 +85,12 @@ pub async fn start(
         .context("defining the kinds")?;
     let caches = Management::start(&client, None);
     caches.synced().await?;
+    let workloads = Clusters::default();
     let simulation = muster_provider_sim::start(Config {
         client: client.clone(),
         host: host.clone(),
         caches: caches.clone(),
+        workloads: workloads.clone(),
         clock: clock.clone(),
         seed: seed(clock),
         kubeconfigs: Arc::new(address.clone()),
@@ -100,6 +103,7 @@ pub async fn start(
         caches: caches.clone(),
         clock: clock.clone(),
         connector: Arc::new(EmbeddedConnector::new(host.clone())),
+        workloads,
         settings,
         stop: stop.clone(),
     });
