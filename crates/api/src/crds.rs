@@ -4,8 +4,9 @@ use kube::CustomResourceExt;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    CORE_GROUP, Cluster, INFRASTRUCTURE_GROUP, Machine, MachineDrainRule, MachineHealthCheck,
-    MachinePool, MachinePoolPolicy, SimCluster, SimMachine, SimMachinePool,
+    ASGCluster, ASGMachine, ASGMachinePool, CORE_GROUP, Cluster, INFRASTRUCTURE_GROUP, Machine,
+    MachineDrainRule, MachineHealthCheck, MachinePool, MachinePoolPolicy, SimCluster, SimMachine,
+    SimMachinePool,
 };
 
 /// A printer column: name, type, path, whether only in wide output.
@@ -192,6 +193,37 @@ const SIM_MACHINE: &[Column] = &[
     ("Ready", "boolean", ".status.ready", false),
     AGE,
 ];
+
+const ASG_CLUSTER: &[Column] = &[
+    ("Ready", "boolean", ".status.ready", false),
+    ("Region", "string", ".spec.region", false),
+    AGE,
+];
+
+const ASG_POOL: &[Column] = &[
+    ("Ready", "boolean", ".status.ready", false),
+    ("Instances", "integer", ".status.replicas", false),
+    ("Group", "string", ".spec.providerID", true),
+    AGE,
+];
+
+const ASG_MACHINE: &[Column] = &[
+    ("Provider ID", "string", ".spec.providerID", false),
+    ("Zone", "string", ".status.failureDomain", false),
+    ("Type", "string", ".status.instanceType", false),
+    ("State", "string", ".status.lifecycleState", false),
+    ("Ready", "boolean", ".status.ready", false),
+    AGE,
+];
+
+/// Definitions of the provider for AWS, for programs that have it.
+pub fn aws() -> Vec<Value> {
+    vec![
+        definition::<ASGCluster>(ASG_CLUSTER),
+        definition::<ASGMachinePool>(ASG_POOL),
+        definition::<ASGMachine>(ASG_MACHINE),
+    ]
+}
 
 /// All definitions, as `muster crds` prints them.
 pub fn all() -> Vec<Value> {

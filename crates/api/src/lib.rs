@@ -1,8 +1,9 @@
 //! Resource types: Cluster API's kinds for pools and machines at `v1beta2`, and Muster's own.
 //!
 //! Types only: no I/O, no clock. Fields and bounds of Cluster API's kinds are Cluster API's; what Muster adds lives in
-//! kinds of its own (`sim`, `policy`).
+//! kinds of its own (`sim`, `aws`, `policy`).
 
+pub mod aws;
 pub mod cluster;
 pub mod conditions;
 pub mod contract;
@@ -19,6 +20,7 @@ pub mod reference;
 mod schema;
 pub mod sim;
 
+pub use aws::{ASGCluster, ASGMachine, ASGMachinePool};
 pub use cluster::Cluster;
 pub use drain_rule::MachineDrainRule;
 pub use health_check::MachineHealthCheck;

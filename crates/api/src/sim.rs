@@ -158,7 +158,7 @@ impl SimTemplate {
     }
 }
 
-fn quantities(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn quantities(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "additionalProperties": {

@@ -210,12 +210,8 @@ impl<'a, B: Bench> Pool<'a, B> {
     }
 }
 
-fn is_live(instance: &Instance) -> bool {
-    instance.state != InstanceState::Terminating
-}
-
 fn live(group: &Group) -> usize {
-    group.instances.iter().filter(|i| is_live(i)).count()
+    group.instances.iter().filter(|i| i.is_live()).count()
 }
 
 fn running(group: &Group) -> usize {
@@ -224,7 +220,7 @@ fn running(group: &Group) -> usize {
 }
 
 fn has_live(group: &Group, id: &str) -> bool {
-    group.instances.iter().any(|i| i.id == id && is_live(i))
+    group.instances.iter().any(|i| i.id == id && i.is_live())
 }
 
 fn ids(group: &Group) -> Vec<String> {

@@ -305,7 +305,7 @@ async fn pass<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<Requeue,
         return Ok(Requeue::Never);
     }
     if pool.is_deleting() || cluster.metadata.deletion_timestamp.is_some() {
-        return leaving::empty(context, key, &pool).await;
+        return leaving::empty(context, key, &object, &pool).await;
     }
     let seen = Seen {
         key: key.clone(),

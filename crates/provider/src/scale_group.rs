@@ -55,6 +55,18 @@ pub struct Instance {
     pub interruptible: bool,
     /// When the cloud takes it back, once it has announced that.
     pub notice: Option<Timestamp>,
+    /// What else of it the InfraMachine's status shows, by field.
+    pub details: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Instance {
+    /// Whether it counts in the group's size: it is not on its way out.
+    pub fn is_live(&self) -> bool {
+        match self.state {
+            InstanceState::Pending | InstanceState::Running => true,
+            InstanceState::Leaving | InstanceState::Terminating => false,
+        }
+    }
 }
 
 /// What the next Node of a group will be like, for those who have to decide about a group that has none.
@@ -75,6 +87,9 @@ pub enum InstanceState {
     Pending,
     /// It runs.
     Running,
+    /// The cloud terminates it and has lowered or kept the size already, but waits until it is told to go on, so that it can
+    /// be drained. Being told to terminate it is what it waits for.
+    Leaving,
     /// It is being terminated.
     Terminating,
 }
@@ -85,6 +100,7 @@ impl InstanceState {
         match self {
             Self::Pending => "Pending",
             Self::Running => "Running",
+            Self::Leaving => "Leaving",
             Self::Terminating => "Terminating",
         }
     }
@@ -136,6 +152,12 @@ pub trait ScaleGroup: Send + Sync + 'static {
     /// What the next Node of this pool will be like; nothing where the provider cannot know before there is one.
     fn node_shape(&self, _pool: &DynamicObject) -> Option<NodeShape> {
         None
+    }
+
+    /// Whether the pool only took on a group that was there before it: such a group brings its own size, needs no bootstrap
+    /// data, and stays with its instances as they are when the pool goes.
+    fn adopts(&self, _pool: &DynamicObject) -> bool {
+        false
     }
 
     /// Makes the group, at size 0, or brings its template up to date.

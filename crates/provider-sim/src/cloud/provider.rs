@@ -244,6 +244,7 @@ fn describe(instance: &super::CloudInstance, group: Option<&CloudGroup>) -> Inst
         zone: instance.spec.zone.clone(),
         up_to_date: group.is_none_or(|group| group.spec.template == instance.spec.template),
         addresses: addresses(&id),
+        details: serde_json::Map::new(),
         interruptible: instance.spec.interruption.is_some(),
         notice: instance.spec.interruption.as_ref().map(|time| time.0),
         id,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Bench, Pool, Rule, Seen, expect, has_live, ids, is_live, live, running, told};
+use super::{Bench, Pool, Rule, Seen, expect, has_live, ids, live, running, told};
 use crate::scale_group::{ProviderError, ScaleGroup, Size};
 
 pub(super) async fn check<B: Bench>(rule: Rule, bench: &B) -> Result<(), Seen> {
@@ -101,7 +101,7 @@ async fn zones_are_even<B: Bench>(bench: &B) -> Result<(), Seen> {
     for zone in &pool.spec.zones {
         counts.insert(zone, 0);
     }
-    for instance in group.instances.iter().filter(|i| is_live(i)) {
+    for instance in group.instances.iter().filter(|i| i.is_live()) {
         *counts.entry(&instance.zone).or_default() += 1;
     }
     let (low, high) = (counts.values().min(), counts.values().max());
@@ -188,7 +188,7 @@ async fn repeated_termination_counts_once<B: Bench>(bench: &B) -> Result<(), See
     let left: Vec<String> = gone
         .instances
         .iter()
-        .filter(|i| is_live(i))
+        .filter(|i| i.is_live())
         .map(|i| i.id.clone())
         .collect();
     pool.stays(

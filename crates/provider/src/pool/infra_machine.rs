@@ -88,7 +88,8 @@ pub(super) async fn reconcile<S: ScaleGroup>(
             (None, true) => release(context, machine).await?,
             (None, false) => vanished(context, machine).await?,
             (Some(instance), true) if instance.state != InstanceState::Terminating => {
-                let change = if *size > desired {
+                // What an instance that leaves does to the size, the cloud decided already.
+                let change = if instance.is_live() && *size > desired {
                     Size::Lower
                 } else {
                     Size::Keep
@@ -192,6 +193,12 @@ async fn keep_up<S: ScaleGroup>(
         InstanceState::Terminating => conditions::types::Ready::InstanceTerminating
             .fails()
             .because(format!("the cloud is terminating instance {}", instance.id)),
+        InstanceState::Leaving => conditions::types::Ready::InstanceTerminating
+            .fails()
+            .because(format!(
+                "the cloud wants to terminate instance {} and waits until it is drained",
+                instance.id
+            )),
         InstanceState::Pending | InstanceState::Running => conditions::types::Ready::Ready.holds(),
     };
     conditions::set(
@@ -208,6 +215,9 @@ async fn keep_up<S: ScaleGroup>(
         "upToDate": instance.up_to_date,
         "conditions": list,
     });
+    for (field, value) in &instance.details {
+        status[field] = value.clone();
+    }
     if !instance.addresses.is_empty() {
         status["addresses"] = json!(instance.addresses);
     }
@@ -240,26 +250,26 @@ async fn keep_up<S: ScaleGroup>(
             }
         }
     }
-    let taken = instance
+    let deadline = instance
         .notice
         .or((instance.state == InstanceState::Terminating).then(|| context.clock.now()));
-    if let Some(deadline) = taken
+    let goes = deadline.is_some() || instance.state == InstanceState::Leaving;
+    if goes
         && let Some(owner) = machine_of(context, machine)
         && !owner.is_deleting()
     {
-        let note = format!(
-            "the cloud takes instance {} back by {}; the Machine is drained until then",
-            instance.id,
-            second(deadline).as_str().unwrap_or_default()
-        );
-        delete_machine(
-            context,
-            &owner,
-            Some(deadline),
-            "InstanceTerminationNotice",
-            note,
-        )
-        .await?;
+        let note = match deadline {
+            Some(deadline) => format!(
+                "the cloud takes instance {} back by {}; the Machine is drained until then",
+                instance.id,
+                second(deadline).as_str().unwrap_or_default()
+            ),
+            None => format!(
+                "the cloud wants to terminate instance {} and waits until the Machine is drained",
+                instance.id
+            ),
+        };
+        delete_machine(context, &owner, deadline, "InstanceTerminationNotice", note).await?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use muster_informers::Key;
 use serde_json::{Value, json};
 
 use super::{Context, POOL_FINALIZER, PassError, Seen, Stop, api, referring};
-use crate::scale_group::{Group, InstanceState, ScaleGroup};
+use crate::scale_group::{Group, ScaleGroup};
 
 /// What keeps a pool from going on, as its Ready condition says it.
 pub(super) struct Blocked {
@@ -25,6 +25,11 @@ fn blocked(reason: Ready, message: String) -> Stop {
 
 pub(super) fn pools<S>(context: &Context<S>, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(context.client.clone(), namespace, &context.kinds.pool)
+}
+
+/// Whether the group was there at the end of an earlier pass.
+pub(super) fn is_provisioned(object: &DynamicObject) -> bool {
+    object.data["status"]["initialization"]["provisioned"] == true
 }
 
 pub(super) async fn ensure_finalizer<S>(
@@ -115,7 +120,7 @@ pub(super) async fn may_begin<S: ScaleGroup>(
                 ),
             ));
         }
-    } else {
+    } else if !context.cloud.adopts(object) {
         return Err(blocked(
             Ready::WaitingForBootstrapData,
             format!(
@@ -221,15 +226,11 @@ pub(super) async fn write_status<S: ScaleGroup>(
         context.pools.absorb(patched.clone());
         object = std::sync::Arc::new(patched);
     }
-    let terminating = group
-        .instances
-        .iter()
-        .filter(|i| i.state == InstanceState::Terminating)
-        .count();
+    let live = group.instances.iter().filter(|i| i.is_live()).count();
     let mut status = json!({
         "ready": true,
         "initialization": {"provisioned": true},
-        "replicas": group.instances.len() - terminating,
+        "replicas": live,
     });
     if individual {
         status["infrastructureMachineKind"] = context.cloud.machine_kind().into();

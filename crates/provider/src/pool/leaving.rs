@@ -1,10 +1,12 @@
 //! The end of a pool: its Machines go, each drained unless the Cluster goes too; then what is left of the group.
 
+use std::sync::Arc;
+
 use either::Either;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
-use muster_api::{Machine, MachinePool};
+use kube::{Api, ResourceExt};
+use muster_api::{Machine, MachinePool, names};
 use muster_caches::in_namespace;
 use muster_informers::{Key, Requeue};
 use serde_json::json;
@@ -27,6 +29,12 @@ pub(super) async fn pass<S: ScaleGroup>(
     {
         return Ok(Requeue::Never);
     }
+    if context.cloud.adopts(object) {
+        if let_go(context, key, owner).await? > 0 {
+            return Ok(Requeue::After(POLL));
+        }
+        return finish(context, key, object).await;
+    }
     let left = match owner {
         Some(pool) => remove_machines(context, key, pool).await?,
         None => remove_infra_machines(context, key).await?,
@@ -48,6 +56,15 @@ pub(super) async fn pass<S: ScaleGroup>(
     {
         return Ok(Requeue::After(POLL));
     }
+    finish(context, key, object).await
+}
+
+/// Nothing is left: the object may go.
+async fn finish<S>(
+    context: &Context<S>,
+    key: &Key,
+    object: &DynamicObject,
+) -> Result<Requeue, PassError> {
     let finalizers: Vec<&String> = object
         .finalizers()
         .iter()
@@ -69,10 +86,91 @@ pub(super) async fn pass<S: ScaleGroup>(
 pub(super) async fn empty<S: ScaleGroup>(
     context: &Context<S>,
     key: &Key,
+    object: &DynamicObject,
     pool: &MachinePool,
 ) -> Result<Requeue, PassError> {
-    remove_machines(context, key, pool).await?;
+    if context.cloud.adopts(object) {
+        let_go(context, key, Some(pool)).await?;
+    } else {
+        remove_machines(context, key, pool).await?;
+    }
     Ok(Requeue::After(POLL))
+}
+
+/// The end of a pool whose group outlives it: its Machines and InfraMachines go as objects, and nothing else does. Nothing
+/// is drained, no Node goes, no instance is terminated. Returns how many were left at the start.
+async fn let_go<S: ScaleGroup>(
+    context: &Context<S>,
+    key: &Key,
+    owner: Option<&MachinePool>,
+) -> Result<usize, PassError> {
+    let infra = context
+        .machines
+        .by(context.machines_by_pool, &key.to_string());
+    let mut left = infra.len();
+    let mut owned: Vec<Arc<Machine>> = Vec::new();
+    if let Some(pool) = owner {
+        let value = in_namespace(&key.namespace, &pool.name_any());
+        owned = context
+            .caches
+            .machines
+            .by(context.caches.machines_by_pool, &value);
+        left += owned.len();
+    }
+    owned.extend(
+        infra
+            .iter()
+            .filter_map(|machine| machine_of(context, machine)),
+    );
+    let api_of: Api<Machine> = Api::namespaced(context.client.clone(), &key.namespace);
+    for machine in owned {
+        let name = machine.name_any();
+        let kept: Vec<&String> = machine
+            .finalizers()
+            .iter()
+            .filter(|f| *f != names::MACHINE_FINALIZER)
+            .collect();
+        // Without its finalizer the Machine goes without being drained.
+        let patch = json!({"metadata": {"finalizers": kept, "uid": machine.uid()}});
+        let done = async {
+            api_of
+                .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+                .await?;
+            api_of
+                .delete(&name, &by_uid(machine.uid()))
+                .await
+                .map(|_| ())
+        };
+        gone(done.await, || format!("letting go of Machine {name}"))?;
+    }
+    for machine in infra {
+        release(context, &machine).await?;
+        let deleted = machines(context, &key.namespace)
+            .delete(&machine.name_any(), &by_uid(machine.uid()))
+            .await
+            .map(|_| ());
+        gone(deleted, || format!("letting go of {}", machine.name_any()))?;
+    }
+    Ok(left)
+}
+
+fn by_uid(uid: Option<String>) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid,
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    }
+}
+
+/// What is gone already, or is another object by now, needs nothing.
+fn gone(done: Result<(), kube::Error>, what: impl FnOnce() -> String) -> Result<(), PassError> {
+    match done {
+        Ok(()) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+        Err(error) => Err(api(what())(error)),
+    }
 }
 
 /// Deletes the pool's Machines and terminates instances whose InfraMachine is going; returns how many InfraMachines and
@@ -84,7 +182,7 @@ async fn remove_machines<S: ScaleGroup>(
 ) -> Result<usize, PassError> {
     hold(context, key).await?;
     let value = in_namespace(&key.namespace, &pool.name_any());
-    let all: Vec<std::sync::Arc<Machine>> = context
+    let all: Vec<Arc<Machine>> = context
         .caches
         .machines
         .by(context.caches.machines_by_pool, &value);
@@ -107,7 +205,7 @@ async fn hold<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<(), Pass
     let live = group
         .instances
         .iter()
-        .filter(|instance| instance.state != InstanceState::Terminating)
+        .filter(|instance| instance.is_live())
         .count();
     let live = u32::try_from(live).unwrap_or(u32::MAX);
     if live < group.size {

@@ -14,8 +14,8 @@ use muster_observe::machine::{self, Nodes};
 use muster_plan::pool::{Because, Member, Order, Pool, needs_choice, scale_down};
 use serde_json::json;
 
-use super::{Context, PassError, Seen, api, cloud, infra_machine, is_external, marks};
-use crate::scale_group::{Group, InstanceState, ScaleGroup};
+use super::{Context, PassError, Seen, api, cloud, infra_machine, infra_pool, is_external, marks};
+use crate::scale_group::{Group, ScaleGroup};
 
 /// How many instances are wanted: the pool's number, or the group's own where something else owns the size.
 pub(super) fn desired<S>(context: &Context<S>, seen: &Seen, group: &Group) -> u32 {
@@ -39,7 +39,10 @@ pub(super) async fn reconcile<S: ScaleGroup>(
     size: u32,
     individual: bool,
 ) -> Result<Option<Duration>, PassError> {
-    if is_external(&seen.pool) {
+    // A group that was there before the pool brings its size along, once.
+    let taken_as_it_is =
+        context.cloud.adopts(&seen.object) && !infra_pool::is_provisioned(&seen.object);
+    if taken_as_it_is || is_external(&seen.pool) {
         mirror(context, seen, group).await?;
         return Ok(None);
     }
@@ -64,11 +67,7 @@ pub(super) async fn reconcile<S: ScaleGroup>(
         return Ok(None);
     }
     // What the cloud could not launch needs nobody to go.
-    let live = group
-        .instances
-        .iter()
-        .filter(|i| i.state != InstanceState::Terminating)
-        .count();
+    let live = group.instances.iter().filter(|i| i.is_live()).count();
     let live = u32::try_from(live).unwrap_or(u32::MAX);
     if live < size {
         set(desired.max(live)).await?;
