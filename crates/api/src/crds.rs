@@ -165,6 +165,26 @@ const POLICY: &[Column] = &[
     ("Order", "string", ".spec.scaleDown.order", false),
     ("Zones", "string", ".spec.scaleDown.zoneBalance", false),
     ("Rollout", "string", ".spec.rollout.type", false),
+    ("Max surge", "string", ".spec.rollout.maxSurge", true),
+    (
+        "Max unavailable",
+        "string",
+        ".spec.rollout.maxUnavailable",
+        true,
+    ),
+    ("Budget", "string", ".spec.disruption.maxUnavailable", true),
+    (
+        "Accepted",
+        "string",
+        ".status.conditions[?(@.type==\"Accepted\")].status",
+        false,
+    ),
+    (
+        "Reason",
+        "string",
+        ".status.conditions[?(@.type==\"Accepted\")].reason",
+        true,
+    ),
     AGE,
 ];
 
@@ -233,7 +253,7 @@ pub fn all() -> Vec<Value> {
         definition::<MachinePool>(POOL),
         definition::<MachineHealthCheck>(HEALTH_CHECK),
         with_required_metadata(definition::<MachineDrainRule>(DRAIN_RULE)),
-        definition::<MachinePoolPolicy>(POLICY),
+        with_whole_defaults(definition::<MachinePoolPolicy>(POLICY)),
         definition::<SimCluster>(SIM_CLUSTER),
         definition::<SimMachinePool>(SIM_POOL),
         definition::<SimMachine>(SIM_MACHINE),
@@ -338,6 +358,21 @@ fn with_required_metadata(mut crd: Value) -> Value {
         if let Value::Array(required) = &mut version["schema"]["openAPIV3Schema"]["required"] {
             required.insert(0, "metadata".into());
         }
+    }
+    crd
+}
+
+/// Writes out what holds where a policy says nothing: each part of the spec is there, with the defaults of its fields.
+fn with_whole_defaults(mut crd: Value) -> Value {
+    for version in crd["spec"]["versions"].as_array_mut().into_iter().flatten() {
+        let spec = &mut version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        for (_, part) in spec.as_object_mut().into_iter().flatten() {
+            if part["type"] == "object" {
+                part["default"] = json!({});
+            }
+        }
+        // A 0 that means something.
+        spec["rollout"]["properties"]["maxUnavailable"]["default"] = json!(0);
     }
     crd
 }

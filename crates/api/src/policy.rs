@@ -6,6 +6,19 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// A rollout that may neither add machines nor take any away is refused. What is `0%` is 0.
+const NOT_BOTH_NONE: &str = "self.type == 'OnDelete' || !(['0', '0%'].exists(n, n == string(self.maxSurge)) && ['0', '0%'].exists(n, n == string(self.maxUnavailable)))";
+
+/// A whole number from 0 on, or a percentage up to 100.
+fn number_or_percentage(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": true,
+        "minimum": 0,
+        "pattern": "^(100|[1-9]?[0-9])%$"
+    })
+}
+
 /// The policy of one pool of the same namespace.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -24,7 +37,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct MachinePoolPolicySpec {
     /// The MachinePool it is for. A pool has one policy; a second is refused by a condition.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = crate::schema::SUBDOMAIN))]
     pub machine_pool_name: String,
     /// What the deletion of a Machine does to the size.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,7 +121,13 @@ pub enum ZoneBalance {
 /// How outdated machines are replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(inline)]
+#[schemars(
+    inline,
+    extend("x-kubernetes-validations" = [{
+        "rule": NOT_BOTH_NONE,
+        "message": "maxSurge and maxUnavailable may not both be 0: no machine could ever be replaced"
+    }])
+)]
 pub struct RolloutPolicy {
     /// By Muster, or when somebody deletes them.
     #[serde(rename = "type", default)]
@@ -116,11 +135,11 @@ pub struct RolloutPolicy {
     pub type_: RolloutType,
     /// How many machines more than the size there may be; a number, or a percentage rounded up. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::health_check::int_or_string")]
+    #[schemars(schema_with = "number_or_percentage", extend("default" = 1))]
     pub max_surge: Option<IntOrString>,
     /// How many machines fewer than the size may be available; a number, or a percentage rounded down. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::health_check::int_or_string")]
+    #[schemars(schema_with = "number_or_percentage", extend("default" = 0))]
     pub max_unavailable: Option<IntOrString>,
 }
 
@@ -140,9 +159,9 @@ pub enum RolloutType {
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub struct DisruptionPolicy {
-    /// A number, or a percentage of the size.
+    /// A number, or a percentage of the size. Default 10%.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::health_check::int_or_string")]
+    #[schemars(schema_with = "number_or_percentage", extend("default" = "10%"))]
     pub max_unavailable: Option<IntOrString>,
 }
 

@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod machine;
 pub mod machine_pool;
 pub mod objects;
+mod policy;
 pub mod workload;
 
 use std::sync::Arc;
@@ -160,6 +161,7 @@ pub fn start(config: Config) -> TaskTracker {
     let stop = config.stop;
     tracker.spawn(cluster::run(Arc::clone(&context), stop.clone()));
     tracker.spawn(machine_pool::run(Arc::clone(&context), stop.clone()));
+    tracker.spawn(policy::run(Arc::clone(&context), stop.clone()));
     tracker.spawn(machine::run(context, stop));
     tracker.close();
     tracker

@@ -9,6 +9,7 @@ pub mod drain;
 pub mod health;
 pub mod machine;
 pub mod marks;
+pub mod policy;
 pub mod pool;
 pub mod rollout;
 pub mod share;

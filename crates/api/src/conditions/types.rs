@@ -71,6 +71,8 @@ conditions! {
     Remediating: Remediating, NotRemediating, InternalError;
     /// Machines that are not up to date are being replaced.
     RollingOut: RollingOut, NotRollingOut, InternalError;
+    /// Of a MachinePoolPolicy: it counts for its pool. Ours.
+    Accepted: Accepted, Conflicting, NoSuchPool;
     /// Of a PodDisruptionBudget: a Pod may be evicted now. Source: Kubernetes.
     DisruptionAllowed: SufficientPods, InsufficientPods, SyncFailed;
     /// All machines are ready.
