@@ -78,6 +78,18 @@ pub fn is_interruptible(object: &DynamicObject) -> bool {
     flag(object, &["status", "interruptible"])
 }
 
+/// Whether the instance of an InfraMachine was launched from the current template, where its provider says so in
+/// `status.upToDate`. Ours: the contract has nothing of the kind.
+pub fn is_up_to_date(object: &DynamicObject) -> Option<bool> {
+    at(object, &["status", "upToDate"]).and_then(Value::as_bool)
+}
+
+/// `status.version` of a control plane's object: the version that all of its API servers have at least. An InfraCluster
+/// that is its own control plane says it in the same place.
+pub fn control_plane_version(object: &DynamicObject) -> Option<String> {
+    text(object, &["status", "version"])
+}
+
 /// Whether a bootstrap object has made its data: contract v1beta2's flag, or v1beta1's `status.ready`.
 pub fn has_data_secret(object: &DynamicObject) -> bool {
     flag(object, &["status", "initialization", "dataSecretCreated"])

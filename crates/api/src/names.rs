@@ -40,6 +40,9 @@ pub const PRE_DRAIN_HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io
 pub const PRE_TERMINATE_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io";
 /// On a Machine, read when its deletion starts: what that does to the size, over the policy.
 pub const REPLACEMENT: Annotation<Replacement> = Annotation::new("muster.dev/replacement");
+/// On a pool's Machine: the bootstrap object or Secret that its instance was launched with, as
+/// [`bootstrap_reference`](crate::MachinePool::bootstrap_reference) tells it.
+pub const BOOTSTRAPPED_WITH: Annotation = Annotation::new("muster.dev/bootstrapped-with");
 /// On a pool: the Machines whose going `spec.replicas` follows already, by the first 16 digits of their UIDs.
 pub const COUNTED_DELETIONS: Annotation = Annotation::new("muster.dev/counted-deletions");
 /// On a pool: the smallest size that Cluster Autoscaler gives it.

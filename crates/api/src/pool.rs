@@ -203,6 +203,19 @@ impl MachinePool {
         u32::try_from(self.spec.replicas.unwrap_or(1)).unwrap_or(0)
     }
 
+    /// What its machines are bootstrapped with: the object, where there is one, else the Secret. What the Secret holds is
+    /// no part of it, since it may be renewed at any time.
+    pub fn bootstrap_reference(&self) -> Option<String> {
+        let bootstrap = &self.spec.template.spec.bootstrap;
+        let secret = bootstrap.data_secret_name.as_deref();
+        match &bootstrap.config_ref {
+            Some(config) => Some(format!("{}/{}", config.kind, config.name)),
+            None => secret
+                .filter(|name| !name.is_empty())
+                .map(|name| format!("Secret/{name}")),
+        }
+    }
+
     /// Whether its deletion was asked for.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()

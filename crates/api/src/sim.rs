@@ -51,6 +51,9 @@ pub struct SimClusterStatus {
     /// Whether it is provisioned, as contract v1beta2 tells it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initialization: Option<InfrastructureInitialization>,
+    /// Version of its API server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Its zones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -151,10 +154,60 @@ impl SimTemplate {
         usual.into_iter().chain(given).collect()
     }
 
+    /// Whether instances launched from the one are what the other asks for: what is left to its default is as good as
+    /// written, an amount has many spellings, and the order of taints does not matter.
+    pub fn means(&self, other: &Self) -> bool {
+        let amounts = |template: &Self| -> Vec<(String, String)> {
+            let capacity = template.node_capacity().into_iter();
+            capacity.map(|(name, text)| (name, amount(&text))).collect()
+        };
+        let taints = |template: &Self| {
+            let parts = template.taints.iter().map(|taint| {
+                let value = taint.value.clone().unwrap_or_default();
+                (taint.key.clone(), taint.effect.clone(), value)
+            });
+            parts.collect::<std::collections::BTreeSet<_>>()
+        };
+        self.boot() == other.boot()
+            && self.termination() == other.termination()
+            && amounts(self) == amounts(other)
+            && self.node_labels == other.node_labels
+            && taints(self) == taints(other)
+    }
+
     /// From the order to terminate until the instance is gone.
     pub fn termination(&self) -> Duration {
         self.termination_duration
             .map_or(Duration::from_secs(5), |d| d.0)
+    }
+}
+
+/// An amount in one spelling of the many that mean the same: `16Gi`, `16384Mi`, `17179869184`. Source: Kubernetes.
+fn amount(text: &str) -> String {
+    const UNITS: [(&str, f64); 14] = [
+        ("Ki", 1_024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("Ti", 1_099_511_627_776.0),
+        ("Pi", 1_125_899_906_842_624.0),
+        ("Ei", 1_152_921_504_606_846_976.0),
+        ("n", 1e-9),
+        ("u", 1e-6),
+        ("m", 1e-3),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+        ("P", 1e15),
+    ];
+    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
+    let (number, factor) = match unit {
+        Some((unit, factor)) => (text.strip_suffix(unit).unwrap_or(text), *factor),
+        None => (text, 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(number) => format!("{:.9}", number * factor),
+        Err(_) => text.to_owned(),
     }
 }
 
@@ -387,6 +440,28 @@ pub struct SimMachineStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn templates_are_compared_by_what_they_mean() {
+        let template =
+            |value: serde_json::Value| -> SimTemplate { serde_json::from_value(value).unwrap() };
+        let taint = |key: &str| serde_json::json!({"key": key, "effect": "NoSchedule"});
+        let written = template(serde_json::json!({
+            "bootDuration": "20s", "terminationDuration": "5000ms",
+            "capacity": {"cpu": "4000m", "memory": "16384Mi", "pods": 110},
+            "taints": [taint("a"), taint("b")],
+        }));
+        let short = template(serde_json::json!({"taints": [taint("b"), taint("a")]}));
+        assert!(written.means(&short));
+        for other in [
+            serde_json::json!({"taints": [taint("a"), taint("b")], "capacity": {"memory": "16G"}}),
+            serde_json::json!({"taints": [taint("a"), taint("b")], "bootDuration": "21s"}),
+            serde_json::json!({"taints": [taint("a")]}),
+            serde_json::json!({"taints": [taint("a"), taint("b")], "nodeLabels": {"x": "y"}}),
+        ] {
+            assert!(!written.means(&template(other.clone())), "{other}");
+        }
+    }
 
     #[test]
     fn a_capacity_may_be_written_as_a_number_and_is_told_as_text() {

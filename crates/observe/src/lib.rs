@@ -7,11 +7,13 @@
 //! - [`drain`]: Pods and MachineDrainRules as a drain sees them.
 //! - [`load`]: what on a Node would have to move, and the budgets that have a say.
 //! - [`volumes`]: attached volumes, and where volumes let Pods run.
+//! - [`rollout`]: a pool's policy and Machines as a rollout takes them.
 //! - [`machine`]: Machines as members of a pool, and what holds their deletion.
 
 pub mod drain;
 pub mod load;
 pub mod machine;
+pub mod rollout;
 pub mod view;
 pub mod volumes;
 

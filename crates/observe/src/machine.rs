@@ -68,7 +68,7 @@ pub fn member(machine: &Machine) -> Member {
 }
 
 /// Whether something asks to leave a Machine alone: a hook would hold its deletion, or it is excluded from repair.
-fn is_held(machine: &Machine) -> bool {
+pub(crate) fn is_held(machine: &Machine) -> bool {
     let hooked = machine.annotations().keys().any(|key| {
         key.starts_with(names::PRE_DRAIN_HOOK) || key.starts_with(names::PRE_TERMINATE_HOOK)
     });

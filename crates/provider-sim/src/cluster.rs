@@ -200,6 +200,7 @@ async fn write_status(
     status.initialization = Some(muster_api::sim::InfrastructureInitialization {
         provisioned: Some(true),
     });
+    status.version = object.spec.kubernetes_version.clone();
     status.failure_domains = object
         .spec
         .failure_domains

@@ -43,6 +43,7 @@ impl Bench for Simulation {
             cluster: Key::new("default", "c"),
             object,
             version: Some("v1.37.2".to_owned()),
+            bootstrap: Some("Secret/bootstrap".to_owned()),
             zones: ["a", "b", "c"].map(str::to_owned).to_vec(),
         };
         Box::pin(async move { spec })

@@ -9,6 +9,7 @@ mod infra_pool;
 mod leaving;
 mod marks;
 mod size;
+mod surge;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use muster_caches::{Management, in_namespace, pool_of, reference};
 use muster_clock::Clock;
 use muster_informers::{Index, Informer, Key, Options, Queue, Requeue};
 use muster_observe::Clusters;
+use muster_observe::rollout::too_new;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
@@ -351,26 +353,38 @@ async fn work<S: ScaleGroup>(context: &Context<S>, seen: &Seen) -> Result<Durati
         cluster: Key::of(&*seen.cluster),
         object: (*seen.object).clone(),
         version: seen.pool.spec.template.spec.version.clone(),
+        bootstrap: seen.pool.bootstrap_reference(),
         zones,
     };
-    context
-        .cloud
-        .ensure(&spec)
-        .await
-        .map_err(cloud("making the scale group"))?;
-    let group = context
-        .cloud
-        .describe(&seen.key)
-        .await
-        .map_err(cloud("describing the scale group"))?
-        .unwrap_or_default();
+    let describe = || async {
+        context
+            .cloud
+            .describe(&seen.key)
+            .await
+            .map_err(cloud("describing the scale group"))
+    };
+    let refused = too_new(&seen.pool, &seen.cluster);
+    let group = match &refused {
+        // A group goes on as it is: what is refused is only what its machines would be made from.
+        Some(why) => describe()
+            .await?
+            .ok_or_else(|| infra_pool::blocked(conditions::types::Ready::KubeletTooNew, why))?,
+        None => {
+            context
+                .cloud
+                .ensure(&spec)
+                .await
+                .map_err(cloud("making the scale group"))?;
+            describe().await?.unwrap_or_default()
+        }
+    };
     let individual = context.cloud.individual_deletion(&seen.object);
     let mut size = group.size;
     if individual {
         infra_machine::reconcile(context, seen, &group, &mut size).await?;
     }
     let next = size::reconcile(context, seen, &group, size, individual).await?;
-    infra_pool::write_status(context, seen, &group, individual).await?;
+    infra_pool::write_status(context, seen, &group, individual, refused).await?;
     Ok(next.unwrap_or(POLL))
 }
 

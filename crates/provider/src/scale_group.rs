@@ -21,6 +21,9 @@ pub struct GroupSpec {
     pub object: DynamicObject,
     /// Kubernetes version of new instances.
     pub version: Option<String>,
+    /// Which bootstrap object or Secret new instances boot with. An instance that was launched with another is out of
+    /// date; what the Secret holds is no part of that.
+    pub bootstrap: Option<String>,
     /// Zones to spread over.
     pub zones: Vec<String>,
 }

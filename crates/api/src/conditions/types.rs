@@ -29,7 +29,7 @@ conditions! {
     /// those of Muster's own providers.
     Ready: Ready, NotReady, ReadyUnknown, InternalError, InvalidReplicas,
         WaitingForClusterInfrastructure, BootstrapSecretMissing, WaitingForBootstrapData, UnknownZone, CloudError,
-        CloudTrouble, InstanceTerminating;
+        CloudTrouble, InstanceTerminating, KubeletTooNew;
     /// It is what its owner wants.
     UpToDate: UpToDate, NotUpToDate, Updating;
     /// Its bootstrap data is there.
@@ -69,8 +69,9 @@ conditions! {
     ScalingDown: ScalingDown, NotScalingDown, InternalError;
     /// Sick machines are being replaced.
     Remediating: Remediating, NotRemediating, InternalError;
-    /// Machines that are not up to date are being replaced.
-    RollingOut: RollingOut, NotRollingOut, InternalError;
+    /// Machines that are not up to date are being replaced. `RolloutStopped` and `RolloutRefused` are ours: they are to
+    /// be, and something has to be put right first.
+    RollingOut: RollingOut, NotRollingOut, RolloutStopped, RolloutRefused, InternalError;
     /// Of a MachinePoolPolicy: it counts for its pool. Ours.
     Accepted: Accepted, Conflicting, NoSuchPool;
     /// Of a PodDisruptionBudget: a Pod may be evicted now. Source: Kubernetes.

@@ -1,5 +1,7 @@
 //! Clusters: infrastructure, endpoint, connection, counters; and the order in which a Cluster's parts go.
 
+mod version;
+
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -190,6 +192,7 @@ async fn infrastructure(
         if let Some(endpoint) = contract::control_plane_endpoint(&object) {
             cluster.spec.control_plane_endpoint = Some(endpoint);
         }
+        version::note(context, cluster, &object).await;
         return Ok((types::InfrastructureReady::Ready.holds(), Requeue::Never));
     }
     let message = contract::ready_condition(&object)

@@ -1,7 +1,7 @@
 //! Machines: bound to their InfraMachine and their Node while they live, taken apart in order when they go.
 
 mod deletion;
-mod drain;
+pub(crate) mod drain;
 pub mod node_sync;
 pub(crate) mod refusals;
 mod replacement;
@@ -16,7 +16,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, Resource, ResourceExt};
 use muster_api::machine::MachineNodeReference;
-use muster_api::{Cluster, Machine, contract, names};
+use muster_api::{Cluster, Machine, MachinePool, contract, names};
 use muster_caches::in_namespace;
 use muster_informers::{Key, Options, Requeue};
 use serde_json::json;
@@ -47,6 +47,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
     let feed = tokio::spawn(async move {
         let mut machines = feeder.caches.machines.subscribe();
         let mut clusters = feeder.caches.clusters.subscribe();
+        let mut pools = feeder.caches.pools.subscribe();
         let q = &feeder.machines;
         loop {
             tokio::select! {
@@ -61,6 +62,15 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
                     for cluster in change.either().filter(|_| changed) {
                         let value = in_namespace(&cluster.namespace().unwrap_or_default(), &cluster.name_any());
                         let machines = feeder.caches.machines.by(feeder.caches.machines_by_cluster, &value);
+                        machines.iter().for_each(|machine| q.add(Key::of(&**machine)));
+                    }
+                }
+                Some(change) = pools.recv() => {
+                    // What its machines are to be made from is what each of them is judged by.
+                    let source = |pool: &MachinePool| (pool.spec.template.spec.version.clone(), pool.bootstrap_reference());
+                    if let (Some(old), Some(new)) = (&change.old, &change.new) && source(old) != source(new) {
+                        let value = in_namespace(&new.namespace().unwrap_or_default(), &new.name_any());
+                        let machines = feeder.caches.machines.by(feeder.caches.machines_by_pool, &value);
                         machines.iter().for_each(|machine| q.add(Key::of(&**machine)));
                     }
                 }

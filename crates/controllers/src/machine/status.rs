@@ -1,5 +1,6 @@
 //! A Machine's status: phase and conditions as values, written once, and only when something differs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -11,7 +12,9 @@ use muster_api::conditions::{self, Reason as _, Said, Status, types};
 use muster_api::machine::{MachinePhase, MachineStatus};
 use muster_api::reference::{Conditioned, Polarity};
 use muster_api::{Machine, contract, names};
-use muster_informers::Requeue;
+use muster_caches::pool_of;
+use muster_informers::{Key, Requeue};
+use muster_observe::rollout::{self, Judged};
 use serde_json::json;
 
 use super::{Infrastructure, NODE_POLL, NodeSeen, Seen};
@@ -27,7 +30,7 @@ pub(super) async fn write(
     let generation = next.metadata.generation;
     let infrastructure = infrastructure(&next, seen);
     let (node_ready, node_healthy) = node(&next, seen);
-    let up_to_date = up_to_date(seen);
+    let up_to_date = up_to_date(context, &next, seen);
     let mut status = next.status.clone().unwrap_or_default();
     for said in [
         types::BootstrapConfigReady::DataSecretProvided.holds(),
@@ -264,18 +267,20 @@ fn healthy(node: &Node) -> (Said, Said) {
     (ready, healthy)
 }
 
-fn up_to_date(seen: &Seen) -> Said {
-    let outdated = match &seen.infrastructure {
-        Infrastructure::Here(object) => object.data["status"]["upToDate"] == false,
-        _ => false,
+/// By its pool's judgement.
+fn up_to_date(context: &Context, machine: &Machine, seen: &Seen) -> Said {
+    let instance = match &seen.infrastructure {
+        Infrastructure::Here(object) => contract::is_up_to_date(object),
+        Infrastructure::Missing | Infrastructure::Unusable(_) => None,
     };
-    if outdated {
-        types::UpToDate::NotUpToDate
-            .fails()
-            .because("the instance was launched from an older template")
-    } else {
-        types::UpToDate::UpToDate.holds()
-    }
+    let namespace = machine.namespace().unwrap_or_default();
+    let pool =
+        pool_of(machine).and_then(|name| context.caches.pools.get(&Key::new(namespace, name)));
+    let outdated = match pool {
+        Some(pool) => Judged::new(&pool, Arc::new(machine.clone()), instance).outdated,
+        None => Vec::new(),
+    };
+    rollout::said(&outdated)
 }
 
 /// The summary of everything that has to be good. Source: Cluster API.

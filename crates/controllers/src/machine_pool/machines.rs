@@ -10,12 +10,12 @@ use kube::core::DynamicObject;
 use kube::{Api, Resource, ResourceExt};
 use muster_api::machine::{Bootstrap, MachineDeletionSpec, MachineSpec};
 use muster_api::reference::ContractReference;
-use muster_api::{Machine, MachinePool, names};
+use muster_api::{Machine, MachinePool, contract, names};
 use muster_caches::in_namespace;
 use muster_informers::Key;
 use serde_json::{Value, json};
 
-use super::key_of_machine;
+use super::{Seen, key_of_machine};
 use crate::{Context, PassError, api, difference};
 
 /// Whose fields a pool's Machines carry.
@@ -27,6 +27,7 @@ pub(super) async fn reconcile(
     context: &Context,
     pool: &Arc<MachinePool>,
     kind: &ContractReference,
+    seen: &mut Seen,
 ) -> Result<(), PassError> {
     let namespace = pool.namespace().unwrap_or_default();
     let infra = context
@@ -40,6 +41,10 @@ pub(super) async fn reconcile(
         )
         .await
         .map_err(PassError::Blocked)?;
+    seen.instances = infra
+        .iter()
+        .filter_map(|object| Some((object.name_any(), contract::is_up_to_date(object)?)))
+        .collect();
     let value = in_namespace(&namespace, &pool.name_any());
     let existing = context
         .caches
@@ -78,7 +83,7 @@ pub(super) async fn reconcile(
 }
 
 /// Labels that a pool's Machines carry.
-fn labels(pool: &MachinePool) -> BTreeMap<String, String> {
+pub(super) fn labels(pool: &MachinePool) -> BTreeMap<String, String> {
     let template = pool.spec.template.metadata.clone().unwrap_or_default();
     let mut labels = template.labels;
     labels.insert(names::CLUSTER_NAME.into(), pool.spec.cluster_name.clone());
@@ -215,6 +220,13 @@ async fn apply(
         .or_else(|| pool.spec.template.spec.version.clone());
     let mut annotations = annotations(pool);
     annotations.insert(APPLIED.to_owned(), keys(pool));
+    // What it was launched with stays with it.
+    let bootstrapped = existing
+        .and_then(|machine| names::BOOTSTRAPPED_WITH.text(machine).map(str::to_owned))
+        .or_else(|| pool.bootstrap_reference());
+    if let Some(bootstrapped) = bootstrapped {
+        annotations.insert(names::BOOTSTRAPPED_WITH.into(), bootstrapped);
+    }
     let mut body = json!({
         "apiVersion": Machine::api_version(&()),
         "kind": Machine::kind(&()),

@@ -1,9 +1,10 @@
 //! MachinePools: a Machine for each InfraMachine, kept in step with the template; counters and conditions.
 
 mod machines;
+mod rollout;
 mod status;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
         let mut machines = feeder.caches.machines.subscribe();
         let mut clusters = feeder.caches.clusters.subscribe();
         let mut secrets = feeder.caches.secrets.subscribe();
+        let mut policies = feeder.caches.policies.subscribe();
         let q = &feeder.pools;
         loop {
             tokio::select! {
@@ -56,6 +58,9 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
                     let value = in_namespace(&cluster.namespace().unwrap_or_default(), &cluster.name_any());
                     let pools = feeder.caches.pools.by(feeder.caches.pools_by_cluster, &value);
                     pools.iter().for_each(|pool| q.add(Key::of(&**pool)));
+                },
+                Some(change) = policies.recv() => for policy in change.either() {
+                    q.add(Key::new(policy.namespace().unwrap_or_default(), &policy.spec.machine_pool_name));
                 },
                 Some(change) = secrets.recv() => for secret in change.either() {
                     let value = in_namespace(&secret.namespace().unwrap_or_default(), &secret.name_any());
@@ -92,6 +97,8 @@ pub(crate) struct Seen {
     pub(crate) replicas: Option<i32>,
     /// Whether the provider has single machines.
     pub(crate) has_machines: bool,
+    /// Whether instances are up to date, as their provider says it, by the name of their InfraMachine.
+    pub(crate) instances: HashMap<String, bool>,
 }
 
 use muster_api::conditions::{Reason as _, Said, Status, types};
@@ -158,11 +165,28 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
     } else {
         pool
     };
-    let requeue = status::write(context, &pools, &pool, &seen, failed.is_none()).await?;
-    match failed {
-        Some(error) => Err(error),
-        None if missing => Ok(Requeue::After(Duration::from_secs(2))),
-        None => Ok(requeue),
+    let step = match rollout::step(context, &pool, &cluster, &seen).await {
+        Ok(step) => Some(step),
+        Err(error) => {
+            failed.get_or_insert(error);
+            None
+        }
+    };
+    status::write(
+        context,
+        &pools,
+        &pool,
+        &seen,
+        step.as_ref(),
+        failed.is_none(),
+    )
+    .await?;
+    let again = step.and_then(|step| step.again);
+    match (failed, again) {
+        (Some(error), _) => Err(error),
+        (None, _) if missing => Ok(Requeue::After(Duration::from_secs(2))),
+        (None, Some(again)) => Ok(Requeue::After(again)),
+        (None, None) => Ok(Requeue::Never),
     }
 }
 
@@ -355,7 +379,7 @@ async fn infrastructure(
             kind,
             name: String::new(),
         };
-        machines::reconcile(context, pool, &machine).await?;
+        machines::reconcile(context, pool, &machine, seen).await?;
     }
     if seen.provisioned {
         let ids = contract::provider_id_list(&object);

@@ -11,10 +11,11 @@ use muster_api::names::SizeOwner;
 use muster_api::pool::{MachinePoolPhase, MachinePoolStatus};
 use muster_api::reference::{Conditioned, VersionCount};
 use muster_api::{Machine, MachinePool};
-use muster_caches::in_namespace;
 use muster_informers::{Key, Requeue};
+use muster_observe::rollout::{Judged, told};
 use serde_json::json;
 
+use super::rollout::{Step, judged};
 use super::{Seen, initialization};
 use crate::{Context, PassError, api, difference};
 
@@ -26,15 +27,13 @@ pub(super) async fn write(
     pools: &Api<MachinePool>,
     pool: &MachinePool,
     seen: &Seen,
+    step: Option<&Step>,
     whole: bool,
-) -> Result<Requeue, PassError> {
+) -> Result<(), PassError> {
     let now = context.clock.now();
-    let namespace = pool.namespace().unwrap_or_default();
-    let value = in_namespace(&namespace, &pool.name_any());
-    let machines = context
-        .caches
-        .machines
-        .by(context.caches.machines_by_pool, &value);
+    // Judged by the very object whose generation is said to be observed.
+    let judged = judged(context, pool, seen);
+    let machines: Vec<Arc<Machine>> = judged.iter().map(|j| Arc::clone(&j.machine)).collect();
     let mut status = pool.status.clone().unwrap_or_default();
     status.initialization = initialization(status.initialization, seen);
     let count = |type_: &str| {
@@ -52,7 +51,10 @@ pub(super) async fn write(
     if seen.has_machines || seen.provisioned {
         status.ready_replicas = number(count(types::Ready::TYPE));
         status.available_replicas = number(count(types::Available::TYPE));
-        status.up_to_date_replicas = number(count(types::UpToDate::TYPE));
+        let up_to_date = judged
+            .iter()
+            .filter(|j| j.outdated.is_empty() && !j.machine.is_deleting());
+        status.up_to_date_replicas = number(up_to_date.count());
         status.versions = versions(&machines);
         status.node_refs = node_refs(context, pool, &machines);
     }
@@ -62,15 +64,33 @@ pub(super) async fn write(
         .replicas
         .unwrap_or(0)
         .max(number(machines.len()).unwrap_or(0));
-    status.phase = Some(phase(pool, &status, desired, ready, have));
+    let most = step.map_or(desired, |step| {
+        desired.saturating_add(i32::try_from(step.surge).unwrap_or(i32::MAX))
+    });
+    status.phase = Some(phase(pool, &status, desired, ready, have, most));
     if whole {
         status.observed_generation = pool.metadata.generation;
     }
-    for said in said(seen, &status, &machines, desired, have) {
+    let sizes = Sizes {
+        desired,
+        have,
+        most,
+    };
+    for said in said(seen, &status, &judged, &machines, &sizes)
+        .into_iter()
+        .chain(step.map(|step| step.said.clone()))
+    {
         conditions::set(&mut status.conditions, said, pool.metadata.generation, now);
     }
-    put(context, pools, pool, status).await?;
-    Ok(Requeue::Never)
+    put(context, pools, pool, status).await
+}
+
+/// How many machines there are, and how many there are to be.
+struct Sizes {
+    desired: i32,
+    have: i32,
+    /// With those that a rollout has beyond the size.
+    most: i32,
 }
 
 fn phase(
@@ -79,6 +99,7 @@ fn phase(
     desired: i32,
     ready: i32,
     have: i32,
+    most: i32,
 ) -> MachinePoolPhase {
     let done = status.initialization.unwrap_or_default();
     let external = SizeOwner::of(pool) == SizeOwner::Outside;
@@ -89,9 +110,9 @@ fn phase(
     ) {
         (false, false) => MachinePoolPhase::Pending,
         (true, false) => MachinePoolPhase::Provisioning,
-        _ if desired == ready && have == desired => MachinePoolPhase::Running,
+        _ if ready >= desired && (desired..=most).contains(&have) => MachinePoolPhase::Running,
         _ if external => MachinePoolPhase::Scaling,
-        _ if have > desired => MachinePoolPhase::ScalingDown,
+        _ if have > most => MachinePoolPhase::ScalingDown,
         _ => MachinePoolPhase::ScalingUp,
     }
 }
@@ -151,10 +172,15 @@ fn node_refs(
 fn said(
     seen: &Seen,
     status: &MachinePoolStatus,
+    judged: &[Judged],
     machines: &[Arc<Machine>],
-    desired: i32,
-    have: i32,
+    sizes: &Sizes,
 ) -> Vec<Said> {
+    let Sizes {
+        desired,
+        have,
+        most,
+    } = *sizes;
     let mut list: Vec<Said> = seen
         .bootstrap
         .iter()
@@ -180,16 +206,7 @@ fn said(
             none: types::MachinesReady::NoReplicas,
         },
     ));
-    list.push(over(
-        machines,
-        types::UpToDate::TYPE,
-        &Summary {
-            all: types::MachinesUpToDate::UpToDate,
-            some_not: types::MachinesUpToDate::NotUpToDate,
-            some_unknown: types::MachinesUpToDate::UpToDateUnknown,
-            none: types::MachinesUpToDate::NoReplicas,
-        },
-    ));
+    list.push(up_to_date(judged));
     list.push(if have < desired {
         let blocked = seen
             .infrastructure
@@ -209,7 +226,7 @@ fn said(
         .filter(|m| m.is_deleting())
         .map(|m| m.name_any())
         .collect();
-    list.push(if have > desired {
+    list.push(if have > most {
         let going = if leaving.is_empty() {
             String::new()
         } else {
@@ -224,6 +241,26 @@ fn said(
     list.push(types::Deleting::NotDeleting.fails());
     list.push(types::Paused::NotPaused.fails());
     list
+}
+
+/// Whether all Machines are what the pool wants.
+fn up_to_date(judged: &[Judged]) -> Said {
+    if judged.is_empty() {
+        return types::MachinesUpToDate::NoReplicas.holds();
+    }
+    let outdated: Vec<&Judged> = judged.iter().filter(|j| !j.outdated.is_empty()).collect();
+    let Some(first) = outdated.first() else {
+        return types::MachinesUpToDate::UpToDate.holds();
+    };
+    let names: Vec<String> = outdated.iter().map(|j| j.machine.name_any()).collect();
+    types::MachinesUpToDate::NotUpToDate
+        .fails()
+        .because(format!(
+            "* Machine{} {}:\n  {}",
+            plural(&names),
+            few(&names),
+            told(&first.outdated).replace('\n', "\n  ")
+        ))
 }
 
 /// The reasons of a condition that sums up one of all Machines.

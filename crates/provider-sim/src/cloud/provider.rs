@@ -83,10 +83,11 @@ impl ScaleGroup for Cloud {
             })?;
             let template = Template {
                 version: spec.version.clone(),
+                bootstrap: spec.bootstrap.clone(),
                 machine,
             };
             if let Some(group) = self.0.groups.get(&spec.pool) {
-                if group.spec.template == template && group.spec.zones == spec.zones {
+                if group.spec.template.means(&template) && group.spec.zones == spec.zones {
                     return Ok(());
                 }
                 return self
@@ -242,7 +243,7 @@ fn describe(instance: &super::CloudInstance, group: Option<&CloudGroup>) -> Inst
     Instance {
         provider_id: instance.provider_id(),
         zone: instance.spec.zone.clone(),
-        up_to_date: group.is_none_or(|group| group.spec.template == instance.spec.template),
+        up_to_date: group.is_none_or(|group| group.spec.template.means(&instance.spec.template)),
         addresses: addresses(&id),
         details: serde_json::Map::new(),
         interruptible: instance.spec.interruption.is_some(),

@@ -50,8 +50,20 @@ pub struct Template {
     /// Kubernetes version of the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// What it boots with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<String>,
     /// The SimMachinePool's template.
     pub machine: SimTemplate,
+}
+
+impl Template {
+    /// Whether instances launched from the one are what the other asks for.
+    pub fn means(&self, other: &Self) -> bool {
+        self.version == other.version
+            && self.bootstrap == other.bootstrap
+            && self.machine.means(&other.machine)
+    }
 }
 
 /// An instance, named by its ID.

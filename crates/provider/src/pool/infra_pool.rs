@@ -19,7 +19,8 @@ pub(super) struct Blocked {
     pub(super) message: String,
 }
 
-fn blocked(reason: Ready, message: String) -> Stop {
+pub(super) fn blocked(reason: Ready, message: impl Into<String>) -> Stop {
+    let message = message.into();
     Stop::Waits(Blocked { reason, message })
 }
 
@@ -201,6 +202,7 @@ pub(super) async fn write_status<S: ScaleGroup>(
     seen: &Seen,
     group: &Group,
     individual: bool,
+    refused: Option<String>,
 ) -> Result<(), PassError> {
     let now = context.clock.now();
     let mut ids: Vec<&str> = group
@@ -242,9 +244,10 @@ pub(super) async fn write_status<S: ScaleGroup>(
             "operatingSystem": shape.operating_system,
         });
     }
-    let said = match &group.trouble {
-        None => Ready::Ready.holds(),
-        Some(trouble) => Ready::CloudTrouble.fails().because(trouble),
+    let said = match (refused, &group.trouble) {
+        (Some(why), _) => Ready::KubeletTooNew.fails().because(why),
+        (None, None) => Ready::Ready.holds(),
+        (None, Some(trouble)) => Ready::CloudTrouble.fails().because(trouble),
     };
     write(context, &object, status, said, now).await
 }

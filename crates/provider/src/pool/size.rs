@@ -14,10 +14,13 @@ use muster_observe::machine::{self, Nodes};
 use muster_plan::pool::{Because, Member, Order, Pool, needs_choice, scale_down};
 use serde_json::json;
 
-use super::{Context, PassError, Seen, api, cloud, infra_machine, infra_pool, is_external, marks};
+use super::{
+    Context, PassError, Seen, api, cloud, infra_machine, infra_pool, is_external, marks, surge,
+};
 use crate::scale_group::{Group, ScaleGroup};
 
-/// How many instances are wanted: the pool's number, or the group's own where something else owns the size.
+/// How many instances are wanted: the pool's number and what a rollout needs beyond it, or the group's own where something
+/// else owns the size.
 pub(super) fn desired<S>(context: &Context<S>, seen: &Seen, group: &Group) -> u32 {
     let pool = context
         .caches
@@ -27,7 +30,7 @@ pub(super) fn desired<S>(context: &Context<S>, seen: &Seen, group: &Group) -> u3
     if is_external(&pool) {
         group.size
     } else {
-        pool.desired_replicas()
+        pool.desired_replicas() + surge::surge(context, &pool, &seen.cluster)
     }
 }
 

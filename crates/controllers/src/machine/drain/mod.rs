@@ -1,7 +1,7 @@
 //! The drain of a Node: what its Pods are, and evictions under their budgets.
 
 pub(super) mod cordon;
-mod refusal;
+pub(crate) mod refusal;
 
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;

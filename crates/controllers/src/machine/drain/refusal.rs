@@ -82,27 +82,29 @@ fn named(budgets: &[Arc<PodDisruptionBudget>]) -> Vec<String> {
 
 fn no_room(workload: &Workload, pod: &PodName, text: String) -> NoRoom {
     let budgets = selecting(workload, pod);
-    let mut unready: Vec<String> = workload
-        .pods
-        .by(workload.pods_unready, &pod.namespace)
-        .iter()
-        .filter(|other| budgets.iter().any(|budget| selects(budget, other)))
-        .map(|other| {
-            format!(
-                "{}/{} ({})",
-                pod.namespace,
-                other.name_any(),
-                trouble(other)
-            )
-        })
-        .collect();
-    unready.sort();
     NoRoom {
         text,
         never: budgets.iter().find_map(|budget| never(budget)),
         budgets: named(&budgets),
-        unready,
+        unready: unready(workload, &pod.namespace, &budgets),
     }
+}
+
+/// The Pods of budgets of a namespace that are not ready, each with what is wrong.
+pub(crate) fn unready(
+    workload: &Workload,
+    namespace: &str,
+    budgets: &[Arc<PodDisruptionBudget>],
+) -> Vec<String> {
+    let pods = workload.pods.by(workload.pods_unready, namespace);
+    let ours = pods
+        .iter()
+        .filter(|pod| budgets.iter().any(|budget| selects(budget, pod)));
+    let mut unready: Vec<String> = ours
+        .map(|pod| format!("{namespace}/{} ({})", pod.name_any(), trouble(pod)))
+        .collect();
+    unready.sort();
+    unready
 }
 
 /// Whether Pods of the budgets that refuse this Pod wait for a Node: room elsewhere would end the refusal.
