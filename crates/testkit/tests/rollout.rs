@@ -226,3 +226,68 @@ async fn an_observed_generation_is_never_seen_with_the_verdict_on_the_one_before
     }
     assert!(seen);
 }
+
+#[tokio::test(start_paused = true)]
+async fn templates_that_change_in_the_midst_re_aim_and_the_size_is_followed() {
+    let world = World::quickstart(6).await.unwrap();
+    policy(
+        &world,
+        "type: RollingUpdate, maxSurge: 1, maxUnavailable: 1",
+    )
+    .await;
+    let before = names_of(&world);
+    template(&world, json!({"nodeLabels": {"generation": "two"}})).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    template(&world, json!({"nodeLabels": {"generation": "three"}})).await;
+    world.scale("workers", 8).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    template(&world, json!({"nodeLabels": {"generation": "four"}})).await;
+    world.scale("workers", 5).await.unwrap();
+    rolled(&world, &before, 5).await;
+    world.settled("workers", 5).await.unwrap();
+    let made = world.instances().await.unwrap();
+    let last = |label: &str| label == "four";
+    assert!(made.iter().all(|i| {
+        let labels = &i.spec.template.machine.node_labels;
+        labels.get("generation").is_some_and(|label| last(label))
+    }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_shrinks_with_deletions_by_hand_does_not_shrink_with_a_rollout() {
+    let world = World::quickstart(3).await.unwrap();
+    policy(
+        &world,
+        "type: RollingUpdate}, machineDeletion: {replacement: Shrink",
+    )
+    .await;
+    let before = names_of(&world);
+    template(&world, json!({"nodeLabels": {"generation": "two"}})).await;
+    rolled(&world, &before, 3).await;
+    assert_eq!(world.pool("workers").unwrap().desired_replicas(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_goes_on_wherever_the_process_dies() {
+    for write in [0, 3, 7, 12, 20, 31] {
+        for side in [
+            muster_testkit::fault::Side::Before,
+            muster_testkit::fault::Side::After,
+        ] {
+            let mut world = World::quickstart(3).await.unwrap();
+            policy(&world, "type: RollingUpdate").await;
+            let before = names_of(&world);
+            world.fate.dies_at(write, side);
+            template(&world, json!({"nodeLabels": {"generation": "two"}})).await;
+            tokio::select! {
+                () = world.fate.death() => {}
+                () = tokio::time::sleep(10 * MINUTE) => {}
+            }
+            if world.fate.is_dead() {
+                world.restart().await.unwrap();
+            }
+            let (fewest, _) = rolled(&world, &before, 3).await;
+            assert_eq!(fewest, 3, "{side:?} write {write}");
+        }
+    }
+}
