@@ -291,3 +291,32 @@ async fn a_rollout_goes_on_wherever_the_process_dies() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn three_hundred_machines_roll_a_tenth_at_a_time_while_some_of_them_fail() {
+    let world = World::quickstart(300).await.unwrap();
+    policy(
+        &world,
+        "type: RollingUpdate, maxSurge: 10%, maxUnavailable: 10%",
+    )
+    .await;
+    let before = names_of(&world);
+    template(&world, json!({"nodeLabels": {"generation": "two"}})).await;
+    // The cloud takes some, each time another.
+    for turn in 0..5_usize {
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let instances = world.instances().await.unwrap();
+        let victim = &instances[turn * 37 % instances.len()];
+        muster_provider_sim::console::terminate(
+            &world.cloud().unwrap(),
+            &victim.name_any(),
+            world.clock.now(),
+        )
+        .await
+        .unwrap();
+    }
+    let (fewest, most) = rolled(&world, &before, 300).await;
+    assert!(fewest >= 265 && most <= 330, "{fewest} {most}");
+    world.settled("workers", 300).await.unwrap();
+    assert_eq!(world.spread("workers"), "a100 b100 c100");
+}
