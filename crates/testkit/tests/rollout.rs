@@ -320,3 +320,15 @@ async fn three_hundred_machines_roll_a_tenth_at_a_time_while_some_of_them_fail()
     world.settled("workers", 300).await.unwrap();
     assert_eq!(world.spread("workers"), "a100 b100 c100");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_says_the_same_in_other_words_rolls_nothing() {
+    let world = World::quickstart(3).await.unwrap();
+    policy(&world, "type: RollingUpdate").await;
+    let before = names_of(&world);
+    let same = json!({"bootDuration": "3000ms", "capacity": {"cpu": "4000m", "memory": "16384Mi"}});
+    template(&world, same).await;
+    tokio::time::sleep(10 * MINUTE).await;
+    assert_eq!(names_of(&world), before);
+    assert!(says(&world, "False", "NotRollingOut"));
+}
