@@ -47,7 +47,7 @@ pub struct Workload {
     pub volumes: Informer<PersistentVolume>,
     /// PersistentVolumes of CSI drivers by [`handle_of`].
     pub volumes_by_handle: Index,
-    /// PersistentVolumes by the claim that they are bound to, as [`of_claim`].
+    /// PersistentVolumes by the claim that they are bound to, as `namespace/name`.
     pub volumes_by_claim: Index,
     /// Namespaces.
     pub namespaces: Informer<Namespace>,
