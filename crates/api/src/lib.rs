@@ -13,6 +13,7 @@ pub mod health_check;
 pub mod keys;
 pub mod machine;
 pub mod names;
+pub mod owners;
 pub mod policy;
 pub mod pool;
 pub mod provider_id;

@@ -92,6 +92,9 @@ pub const CLUSTER_FINALIZER: &str = "cluster.cluster.x-k8s.io";
 pub const POOL_FINALIZER: &str = "machinepool.cluster.x-k8s.io";
 /// Finalizer of Machines.
 pub const MACHINE_FINALIZER: &str = "machine.cluster.x-k8s.io";
+/// Finalizer of the InfraMachines of Muster's own providers. One that has it keeps its instance while it is being deleted,
+/// until its Machine has been drained and waits for it.
+pub const INFRA_MACHINE_FINALIZER: &str = "infrastructure.muster.dev/machine";
 
 /// Type of a cluster's Secrets.
 pub const SECRET_TYPE: &str = "cluster.x-k8s.io/secret";

@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::runtime::watcher;
 use kube::{Client, Resource, ResourceExt};
-use muster_api::names::POOL_NAME;
 use muster_api::provider_id::identity;
 use muster_api::reference::ContractReference;
 use muster_api::{
     Cluster, Machine, MachineDrainRule, MachineHealthCheck, MachinePool, MachinePoolPolicy, names,
+    owners,
 };
 use muster_informers::{Index, Informer, Key, SyncError};
 
@@ -25,14 +25,16 @@ pub struct Management {
     pub pools: Informer<MachinePool>,
     /// MachinePools by [`in_namespace`] of their Cluster's name.
     pub pools_by_cluster: Index,
+    /// MachinePools by [`in_namespace`] of the label of what is theirs; see [`Management::pool_labelled`].
+    pools_by_label: Index,
     /// MachinePools by [`reference()`] of their InfraMachinePool or bootstrap object.
     pub pools_by_reference: Index,
     /// MachinePools by [`in_namespace`] of their bootstrap data Secret.
     pub pools_by_secret: Index,
     /// Machines.
     pub machines: Informer<Machine>,
-    /// Machines by [`in_namespace`] of their pool's name.
-    pub machines_by_pool: Index,
+    /// Machines by [`in_namespace`] of their pool's label; see [`Management::machines_of`].
+    machines_by_pool: Index,
     /// Machines by [`in_namespace`] of their Cluster's name.
     pub machines_by_cluster: Index,
     /// Machines by [`reference()`] of their InfraMachine.
@@ -73,15 +75,28 @@ pub fn reference(namespace: &str, reference: &ContractReference) -> String {
     )
 }
 
-/// The name of the pool that a Machine belongs to: by its controlling owner, else by its label.
-pub fn pool_of(machine: &Machine) -> Option<String> {
-    let controller = machine
-        .owner_references()
-        .iter()
-        .find(|owner| owner.controller == Some(true));
-    match controller {
-        Some(owner) => (owner.kind == "MachinePool").then(|| owner.name.clone()),
-        None => machine.labels().get(POOL_NAME.key()).cloned(),
+/// The label of the pool that a Machine belongs to.
+fn label_of_pool(machine: &Machine) -> Option<String> {
+    let pool = owners::pool_of(machine)?;
+    Some(names::pool_label(&pool).into_owned())
+}
+
+/// Whose will it is that an object is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Its own annotation.
+    Own,
+    /// Its Cluster's `spec.paused`.
+    Cluster,
+}
+
+impl Pause {
+    /// In a sentence. Source: Cluster API.
+    pub fn told(self, kind: &str) -> String {
+        match self {
+            Self::Own => format!("{kind} has the {} annotation", names::PAUSED),
+            Self::Cluster => "Cluster spec.paused is set to true".to_owned(),
+        }
     }
 }
 
@@ -91,6 +106,12 @@ impl Management {
         let mut pools = Informer::builder(api::<MachinePool>(client, namespace));
         let pools_by_cluster =
             pools.index(|pool| vec![in_namespace(&space(pool), &pool.spec.cluster_name)]);
+        let pools_by_label = pools.index(|pool| {
+            vec![in_namespace(
+                &space(pool),
+                &names::pool_label(&pool.name_any()),
+            )]
+        });
         let pools_by_reference = pools.index(|pool| {
             let spec = &pool.spec.template.spec;
             std::iter::once(&spec.infrastructure_ref)
@@ -104,8 +125,8 @@ impl Management {
         });
         let mut machines = Informer::builder(api::<Machine>(client, namespace));
         let machines_by_pool = machines.index(|m| {
-            pool_of(m)
-                .map(|pool| in_namespace(&space(m), &pool))
+            label_of_pool(m)
+                .map(|label| in_namespace(&space(m), &label))
                 .into_iter()
                 .collect()
         });
@@ -135,6 +156,7 @@ impl Management {
             clusters: Informer::builder(api::<Cluster>(client, namespace)).start(),
             pools: pools.start(),
             pools_by_cluster,
+            pools_by_label,
             pools_by_reference,
             pools_by_secret,
             machines: machines.start(),
@@ -174,14 +196,46 @@ impl Management {
         all.into_iter().min_by_key(|policy| seniority(policy))
     }
 
-    /// Whether an object of a cluster is to be left alone: the Cluster is paused, or the object is.
-    pub fn is_paused(&self, object: &impl Resource, cluster: &str) -> bool {
+    /// The Machines of a pool, by its name.
+    pub fn machines_of(&self, namespace: &str, pool: &str) -> Vec<Arc<Machine>> {
+        let value = in_namespace(namespace, &names::pool_label(pool));
+        self.machines.by(self.machines_by_pool, &value)
+    }
+
+    /// How many Machines a pool has, by its name.
+    pub fn count_machines_of(&self, namespace: &str, pool: &str) -> usize {
+        let value = in_namespace(namespace, &names::pool_label(pool));
+        self.machines.count(self.machines_by_pool, &value)
+    }
+
+    /// The pool whose label this is; names that are too long for a label are hashed in it.
+    pub fn pool_labelled(&self, namespace: &str, label: &str) -> Option<Arc<MachinePool>> {
+        let value = in_namespace(namespace, label);
+        let found = self.pools.by(self.pools_by_label, &value);
+        found.into_iter().next()
+    }
+
+    /// The pool that a Machine belongs to: by its controlling owner, else by its label.
+    pub fn pool_of(&self, machine: &Machine) -> Option<Arc<MachinePool>> {
+        self.pool_labelled(&space(machine), &label_of_pool(machine)?)
+    }
+
+    /// The key of the pool that a Machine belongs to, also where that is gone already.
+    pub fn pool_key_of(&self, machine: &Machine) -> Option<Key> {
+        let owner = owners::controller(machine).filter(|owner| owner.kind == "MachinePool");
+        let name = owner.map(|owner| owner.name.clone());
+        let name = name.or_else(|| self.pool_of(machine).map(|pool| pool.name_any()))?;
+        Some(Key::new(space(machine), name))
+    }
+
+    /// Why an object of a cluster is to be left alone, if it is.
+    pub fn pause_of(&self, object: &impl Resource, cluster: &str) -> Option<Pause> {
+        if names::PAUSED.is_on(object) {
+            return Some(Pause::Own);
+        }
         let namespace = object.meta().namespace.clone().unwrap_or_default();
-        names::PAUSED.is_on(object)
-            || self
-                .clusters
-                .get(&Key::new(namespace, cluster))
-                .is_some_and(|cluster| cluster.spec.paused == Some(true))
+        let cluster = self.clusters.get(&Key::new(namespace, cluster))?;
+        (cluster.spec.paused == Some(true)).then_some(Pause::Cluster)
     }
 }
 

@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod machine;
 pub mod machine_pool;
 pub mod objects;
+mod ownership;
 mod policy;
 pub mod workload;
 
@@ -133,7 +134,7 @@ pub(crate) fn difference(
 /// Starts the reconcilers.
 pub fn start(config: Config) -> TaskTracker {
     let (clusters, pools, machines) = (Queue::default(), Queue::default(), Queue::default());
-    let objects = Objects::new(config.client.clone());
+    let objects = Objects::new(config.client.clone(), config.caches.clone());
     let context = Arc::new(Context {
         workloads: Workloads::new(
             config.connector,

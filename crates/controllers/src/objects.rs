@@ -12,7 +12,7 @@ use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use muster_api::reference::ContractReference;
 use muster_api::{contract, names};
-use muster_caches::in_namespace;
+use muster_caches::{Management, in_namespace};
 use muster_informers::{Index, Informer, Key, Queue};
 
 /// What became of a look at a provider's object.
@@ -31,6 +31,7 @@ pub struct Objects(Arc<Inner>);
 
 struct Inner {
     client: Client,
+    caches: Management,
     kinds: Mutex<HashMap<(String, String), Kind>>,
 }
 
@@ -46,18 +47,19 @@ struct Kind {
 
 impl Kind {
     /// Tells a queue of changes from now on, unless it is told already: several reconcilers look at one kind.
-    fn tell(&self, queue: &Queue<Key>, key_of: KeyOf) {
+    fn tell(&self, caches: &Management, queue: &Queue<Key>, key_of: KeyOf) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.iter().any(|known| known.is(queue)) {
             return;
         }
         told.push(queue.clone());
         let (mut changes, queue) = (self.cache.subscribe(), queue.clone());
+        let caches = caches.clone();
         tokio::spawn(async move {
             while let Some(change) = changes.recv().await {
                 change
                     .either()
-                    .filter_map(|object| key_of(object))
+                    .filter_map(|object| key_of(&caches, object))
                     .for_each(|key| queue.add(key));
             }
         });
@@ -65,13 +67,14 @@ impl Kind {
 }
 
 /// How a change of a provider's object becomes a key to reconcile.
-pub type KeyOf = fn(&DynamicObject) -> Option<Key>;
+pub type KeyOf = fn(&Management, &DynamicObject) -> Option<Key>;
 
 impl Objects {
     /// No kinds yet.
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: Client, caches: Management) -> Self {
         Self(Arc::new(Inner {
             client,
+            caches,
             kinds: Mutex::default(),
         }))
     }
@@ -94,7 +97,7 @@ impl Objects {
             Some(kind) => kind,
             None => self.learn(reference).await?,
         };
-        kind.tell(queue, key_of);
+        kind.tell(&self.0.caches, queue, key_of);
         // Also where somebody else just began with it: in a cache that is not complete yet, what is there looks missing.
         kind.cache
             .synced()
@@ -177,6 +180,16 @@ impl Objects {
         let kind = self.kind(reference, queue, key_of).await?;
         let value = in_namespace(namespace, &names::pool_label(pool));
         Ok(kind.cache.by(kind.by_pool, &value))
+    }
+
+    /// The object that a reference names, as far as its kind is cached.
+    pub fn cached(
+        &self,
+        namespace: &str,
+        reference: &ContractReference,
+    ) -> Option<Arc<DynamicObject>> {
+        let kind = self.known(reference)?;
+        kind.cache.get(&Key::new(namespace, &reference.name))
     }
 
     /// The API of a reference's kind, once it is known.

@@ -17,6 +17,8 @@ pub struct Leaving {
     pub skips_drain: bool,
     /// Whether the wait for volumes is excluded by annotation.
     pub skips_volumes: bool,
+    /// When the wait for pre-drain hooks began.
+    pub pre_drain_started: Option<Timestamp>,
     /// When the drain began.
     pub drain_started: Option<Timestamp>,
     /// When the wait for volumes began.
@@ -27,6 +29,8 @@ pub struct Leaving {
     pub drain_timeout: Option<SignedDuration>,
     /// Limit of the wait for volumes; none is for ever.
     pub volume_timeout: Option<SignedDuration>,
+    /// Steps whose limit passed, as far as that was said already; they stay said to the end.
+    pub passed: Vec<TimedOut>,
     /// When the cloud takes the instance back, if it announced that.
     pub deadline: Option<Timestamp>,
     /// When the deletion of the Node object was first tried.
@@ -59,7 +63,9 @@ pub enum NodeConcern {
 pub enum Existence {
     /// It is there.
     Present,
-    /// It is being deleted.
+    /// It is being deleted, and its provider keeps the instance until its Machine has come that far.
+    Held,
+    /// It is being deleted, and the instance with it.
     Deleting,
     /// It is gone.
     Gone,
@@ -87,7 +93,7 @@ pub enum Step {
 }
 
 /// A step that was ended by its limit and not by its success.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TimedOut {
     /// The drain.
     Drain,
@@ -97,19 +103,44 @@ pub enum TimedOut {
     Node,
 }
 
-/// The step that a deletion is at, and the steps before it whose limit passed.
+/// The step that a deletion is at, and the steps before it whose limit passed, now or as was said before.
 pub fn step(leaving: &Leaving, now: Timestamp) -> (Step, Vec<TimedOut>) {
+    let (at, now_passed) = reached(leaving, now);
+    let mut passed = leaving.passed.clone();
+    // What is at it again has not ended by its limit.
+    passed.retain(|which| match which {
+        TimedOut::Drain => !matches!(at, Step::PreDrainHooks(_) | Step::Drain(_)),
+        TimedOut::Volumes => !matches!(
+            at,
+            Step::PreDrainHooks(_) | Step::Drain(_) | Step::Volumes(_)
+        ),
+        TimedOut::Node => at != Step::Node,
+    });
+    passed.extend(now_passed);
+    passed.sort_unstable();
+    passed.dedup();
+    (at, passed)
+}
+
+fn reached(leaving: &Leaving, now: Timestamp) -> (Step, Vec<TimedOut>) {
     let mut timed_out = Vec::new();
+    // A hook that has begun to hold does so until its owner takes it away, whatever becomes of Node and instance. Where
+    // there was no Node from the start it never began. Source: Cluster API, for the latter.
+    let hooks_hold = match leaving.node {
+        NodeConcern::Ours => true,
+        NodeConcern::NoNode => leaving.pre_drain_started.is_some(),
+        NodeConcern::ClusterDeleting => false,
+    };
+    if hooks_hold && !leaving.pre_drain_hooks.is_empty() {
+        return (
+            Step::PreDrainHooks(leaving.pre_drain_hooks.clone()),
+            timed_out,
+        );
+    }
     if leaving.node == NodeConcern::Ours {
-        if !leaving.pre_drain_hooks.is_empty() {
-            return (
-                Step::PreDrainHooks(leaving.pre_drain_hooks.clone()),
-                timed_out,
-            );
-        }
         // Once hooks before the end are waited for, or the instance is going, a drain comes too late.
-        let open =
-            leaving.pre_terminate_started.is_none() && leaving.infrastructure == Existence::Present;
+        let lives = matches!(leaving.infrastructure, Existence::Present | Existence::Held);
+        let open = leaving.pre_terminate_started.is_none() && lives;
         if open && !leaving.skips_drain && leaving.drained != Some(true) {
             let limit = earliest(
                 end(leaving.drain_started, leaving.drain_timeout, now),
@@ -131,7 +162,7 @@ pub fn step(leaving: &Leaving, now: Timestamp) -> (Step, Vec<TimedOut>) {
             timed_out.push(TimedOut::Volumes);
         }
     }
-    if !leaving.pre_terminate_hooks.is_empty() && leaving.infrastructure == Existence::Present {
+    if !leaving.pre_terminate_hooks.is_empty() {
         return (
             Step::PreTerminateHooks(leaving.pre_terminate_hooks.clone()),
             timed_out,
@@ -157,6 +188,39 @@ pub fn step(leaving: &Leaving, now: Timestamp) -> (Step, Vec<TimedOut>) {
             (Step::Done, timed_out)
         }
         NodeConcern::NoNode | NodeConcern::ClusterDeleting => (Step::Done, timed_out),
+    }
+}
+
+/// How long the InfraMachine of a pool's Machine may be missing: its provider may be making it anew.
+const MISSING: SignedDuration = SignedDuration::from_secs(10);
+
+/// What becomes of a Machine whose InfraMachine is not as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing.
+    None,
+    /// It is looked at again after this time.
+    Waits(SignedDuration),
+    /// It is deleted, for its InfraMachine is.
+    Follows,
+    /// It is deleted, for its InfraMachine is gone.
+    Lost,
+}
+
+/// What becomes of a Machine that is not being deleted, by where its InfraMachine stands and since when it has been
+/// missing.
+pub fn loss(infrastructure: Existence, missing: Option<Timestamp>, now: Timestamp) -> Loss {
+    match (infrastructure, missing) {
+        (Existence::Present, _) | (Existence::Gone, None) => Loss::None,
+        (Existence::Held | Existence::Deleting, _) => Loss::Follows,
+        (Existence::Gone, Some(since)) => {
+            let left = MISSING.saturating_sub(now.duration_since(since));
+            if left.is_positive() {
+                Loss::Waits(left)
+            } else {
+                Loss::Lost
+            }
+        }
     }
 }
 
@@ -198,6 +262,8 @@ mod tests {
             node: NodeConcern::Ours,
             skips_drain: false,
             skips_volumes: false,
+            pre_drain_started: None,
+            passed: Vec::new(),
             drain_started: None,
             volumes_started: None,
             pre_terminate_started: None,
@@ -278,6 +344,54 @@ mod tests {
         assert_eq!(step(&machine, at(110)), (Step::Done, vec![TimedOut::Node]));
         machine.node_deletion_timeout = None;
         assert_eq!(step(&machine, at(100_000)).0, Step::Node);
+    }
+
+    #[test]
+    fn a_hook_holds_whatever_becomes_of_the_instance_and_a_passed_limit_stays_said() {
+        let mut machine = leaving();
+        machine.pre_terminate_hooks = vec!["report".to_owned()];
+        machine.pre_terminate_started = Some(at(5));
+        let held = Step::PreTerminateHooks(vec!["report".to_owned()]);
+        for infrastructure in [Existence::Held, Existence::Deleting, Existence::Gone] {
+            for node in [NodeConcern::Ours, NodeConcern::NoNode] {
+                machine.infrastructure = infrastructure;
+                machine.node = node;
+                assert_eq!(step(&machine, at(9)).0, held);
+            }
+        }
+        machine.passed = vec![TimedOut::Drain];
+        machine.pre_terminate_hooks.clear();
+        assert_eq!(step(&machine, at(9)), (Step::Done, vec![TimedOut::Drain]));
+        let mut machine = leaving();
+        machine.node = NodeConcern::NoNode;
+        machine.pre_drain_hooks = vec!["backup".to_owned()];
+        assert_eq!(step(&machine, at(9)).0, Step::Infrastructure);
+        machine.pre_drain_started = Some(at(1));
+        assert!(matches!(step(&machine, at(9)).0, Step::PreDrainHooks(_)));
+    }
+
+    #[test]
+    fn a_machine_follows_its_infra_machine_and_one_that_is_missing_is_given_a_moment() {
+        assert_eq!(loss(Existence::Present, Some(at(0)), at(99)), Loss::None);
+        assert_eq!(loss(Existence::Held, None, at(1)), Loss::Follows);
+        assert_eq!(loss(Existence::Deleting, None, at(1)), Loss::Follows);
+        assert_eq!(loss(Existence::Gone, None, at(99)), Loss::None);
+        let left = SignedDuration::from_secs(4);
+        assert_eq!(
+            loss(Existence::Gone, Some(at(10)), at(16)),
+            Loss::Waits(left)
+        );
+        assert_eq!(loss(Existence::Gone, Some(at(10)), at(20)), Loss::Lost);
+    }
+
+    #[test]
+    fn a_machine_whose_infra_machine_is_held_is_drained_as_any_other() {
+        let mut machine = leaving();
+        machine.infrastructure = Existence::Held;
+        assert_eq!(step(&machine, at(1)).0, Step::Drain(None));
+        machine.drained = Some(true);
+        machine.detached = Some(true);
+        assert_eq!(step(&machine, at(1)).0, Step::Infrastructure);
     }
 
     proptest::proptest! {

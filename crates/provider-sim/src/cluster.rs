@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use muster_api::conditions::{self, Reason as _};
+use muster_api::conditions::{self, Reason as _, Said};
+use muster_api::sim::SimClusterStatus;
 use muster_api::{Cluster, SimCluster, names};
 use muster_apiserver::{Host, failure::Failure};
 use muster_caches::{Management, in_namespace};
@@ -142,6 +143,14 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
         }
         return Ok(Requeue::Never);
     };
+    if let Some(pause) = context.caches.pause_of(&*object, &owner.name) {
+        let said = conditions::types::Paused::Paused
+            .holds()
+            .because(pause.told("SimCluster"));
+        let status = object.status.clone().unwrap_or_default();
+        put(context, &api, &object, status, vec![said]).await?;
+        return Ok(Requeue::Never);
+    }
     let cluster_key = Key::new(&key.namespace, &owner.name);
     let logical = logical_name(&cluster_key);
     if object.metadata.deletion_timestamp.is_some() {
@@ -155,9 +164,6 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
         context.agents.stop(&logical);
         context.host.remove(&logical).await?;
         release(&api, &object).await?;
-        return Ok(Requeue::Never);
-    }
-    if context.caches.is_paused(&*object, &owner.name) {
         return Ok(Requeue::Never);
     }
     if !object
@@ -210,13 +216,28 @@ async fn write_status(
             ..Default::default()
         })
         .collect();
-    let said = conditions::types::Ready::Ready.holds();
-    conditions::set(
-        &mut status.conditions,
-        said,
-        object.metadata.generation,
-        context.clock.now(),
-    );
+    let said = vec![
+        conditions::types::Ready::Ready.holds(),
+        conditions::types::Paused::NotPaused.fails(),
+    ];
+    put(context, api, object, status, said).await
+}
+
+async fn put(
+    context: &Context,
+    api: &Api<SimCluster>,
+    object: &SimCluster,
+    mut status: SimClusterStatus,
+    said: Vec<Said>,
+) -> Result<(), PassError> {
+    for said in said {
+        conditions::set(
+            &mut status.conditions,
+            said,
+            object.metadata.generation,
+            context.clock.now(),
+        );
+    }
     if object.status.as_ref() == Some(&status) {
         return Ok(());
     }
@@ -267,12 +288,19 @@ async fn write_kubeconfig(
         .caches
         .secrets
         .get(&Key::new(&cluster.namespace, &name));
+    let owned = OwnerReference {
+        controller: Some(true),
+        ..owner.clone()
+    };
     let same = current.as_ref().is_some_and(|secret| {
-        secret
+        let owners = secret.owner_references();
+        let ours = owners.iter().any(|found| found.uid == owned.uid);
+        let same_data = secret
             .data
             .as_ref()
             .and_then(|data| data.get(names::SECRET_VALUE))
-            == Some(&wanted)
+            == Some(&wanted);
+        ours && same_data
     });
     if same {
         return Ok(());
@@ -282,7 +310,7 @@ async fn write_kubeconfig(
             "name": name,
             "namespace": cluster.namespace,
             "labels": {names::CLUSTER_NAME: cluster.name},
-            "ownerReferences": [OwnerReference { controller: Some(true), ..owner.clone() }],
+            "ownerReferences": [owned],
         },
         "type": names::SECRET_TYPE,
         "data": {names::SECRET_VALUE: wanted},
@@ -290,7 +318,10 @@ async fn write_kubeconfig(
     .expect("a Secret of this form deserializes");
     let written = match api.create(&PostParams::default(), &secret).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            let patch = json!({"data": {names::SECRET_VALUE: wanted}});
+            let patch = json!({
+                "metadata": {"ownerReferences": [owned]},
+                "data": {names::SECRET_VALUE: wanted},
+            });
             api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))
                 .await?
         }

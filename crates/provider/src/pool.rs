@@ -4,10 +4,14 @@
 //! order in which a crash after any step leaves nothing that the next pass does not finish. Passes on one pool never
 //! overlap, which is what makes the count of a termination (keep or lower the size) safe.
 
+mod ending;
+mod feed;
 mod infra_machine;
 mod infra_pool;
 mod leaving;
 mod marks;
+mod members;
+mod pause;
 mod size;
 mod surge;
 
@@ -20,8 +24,8 @@ use kube::{Api, Client, ResourceExt};
 use muster_api::conditions;
 use muster_api::names::SizeOwner;
 use muster_api::reference::ContractReference;
-use muster_api::{Cluster, MachinePool};
-use muster_caches::{Management, in_namespace, pool_of, reference};
+use muster_api::{Cluster, MachinePool, owners};
+use muster_caches::{Management, reference};
 use muster_clock::Clock;
 use muster_informers::{Index, Informer, Key, Options, Queue, Requeue};
 use muster_observe::Clusters;
@@ -39,8 +43,6 @@ const PARALLEL: usize = 16;
 
 /// Finalizer of InfraMachinePools.
 pub const POOL_FINALIZER: &str = "infrastructure.muster.dev/machinepool";
-/// Finalizer of InfraMachines.
-pub const MACHINE_FINALIZER: &str = "infrastructure.muster.dev/machine";
 
 /// The kinds that a provider serves.
 #[derive(Clone, Debug)]
@@ -101,6 +103,7 @@ struct Context<S> {
     pools: Informer<DynamicObject>,
     machines: Informer<DynamicObject>,
     machines_by_pool: Index,
+    machines_by_provider_id: Index,
     cloud: Arc<S>,
     workloads: Clusters,
     events: Events,
@@ -122,8 +125,8 @@ pub async fn run<S: ScaleGroup>(
     let queue: Queue<Key> = Queue::default();
     let pools = Informer::builder(Api::all_with(client.clone(), &kinds.pool)).start();
     let mut builder = Informer::builder(Api::all_with(client.clone(), &kinds.machine));
-    let machines_by_pool = builder
-        .index(|machine: &DynamicObject| infra_machine::pool_of(machine).into_iter().collect());
+    let machines_by_pool = builder.index(members::by_owner);
+    let machines_by_provider_id = builder.index(members::by_provider_id);
     let machines = builder.start();
     let context = Arc::new(Context {
         events: Events::new(client.clone(), "muster-pool-provider"),
@@ -135,6 +138,7 @@ pub async fn run<S: ScaleGroup>(
         pools,
         machines,
         machines_by_pool,
+        machines_by_provider_id,
         cloud,
         workloads,
         clock,
@@ -148,7 +152,7 @@ pub async fn run<S: ScaleGroup>(
         ready = ready => if !ready { return },
         () = stop.cancelled() => return,
     }
-    let feeds = feed(&context, &queue);
+    let feeds = feed::start(&context, &queue);
     let options = Options {
         coalesce: Duration::from_millis(50),
         ..Options::new("pool-provider")
@@ -165,114 +169,6 @@ pub async fn run<S: ScaleGroup>(
     }
 }
 
-/// Turns changes of everything that a pass looks at into keys.
-fn feed<S: ScaleGroup>(
-    context: &Arc<Context<S>>,
-    queue: &Queue<Key>,
-) -> Vec<tokio::task::JoinHandle<()>> {
-    let kind = context.kinds.pool.kind.clone();
-    let group = context.kinds.pool.group.clone();
-    let of_pool = move |pool: &MachinePool| {
-        let infra = &pool.spec.template.spec.infrastructure_ref;
-        (infra.kind == kind && infra.api_group == group)
-            .then(|| Key::new(pool.namespace().unwrap_or_default(), &infra.name))
-    };
-    let mut feeds = Vec::new();
-    let (q, mut changes) = (queue.clone(), context.pools.subscribe());
-    feeds.push(tokio::spawn(async move {
-        while let Some(change) = changes.recv().await {
-            change.either().for_each(|object| q.add(Key::of(&**object)));
-        }
-    }));
-    let (q, mut changes) = (queue.clone(), context.machines.subscribe());
-    feeds.push(tokio::spawn(async move {
-        while let Some(change) = changes.recv().await {
-            change
-                .either()
-                .filter_map(|m| infra_machine::pool_key(m))
-                .for_each(|key| q.add(key));
-        }
-    }));
-    let (q, mut changes, to_key) = (
-        queue.clone(),
-        context.caches.pools.subscribe(),
-        of_pool.clone(),
-    );
-    feeds.push(tokio::spawn(async move {
-        while let Some(change) = changes.recv().await {
-            change
-                .either()
-                .filter_map(|pool| to_key(pool))
-                .for_each(|key| q.add(key));
-        }
-    }));
-    let (q, mut changes, to_key) = (
-        queue.clone(),
-        context.caches.machines.subscribe(),
-        of_pool.clone(),
-    );
-    let caches = context.caches.clone();
-    feeds.push(tokio::spawn(async move {
-        while let Some(change) = changes.recv().await {
-            for machine in change.either() {
-                let pool = pool_of(machine).and_then(|name| {
-                    caches
-                        .pools
-                        .get(&Key::new(machine.namespace().unwrap_or_default(), name))
-                });
-                if let Some(key) = pool.and_then(|pool| to_key(&pool)) {
-                    q.add(key);
-                }
-            }
-        }
-    }));
-    let (q, mut changes, to_key) = (
-        queue.clone(),
-        context.caches.clusters.subscribe(),
-        of_pool.clone(),
-    );
-    let caches = context.caches.clone();
-    feeds.push(tokio::spawn(async move {
-        while let Some(change) = changes.recv().await {
-            for cluster in change.either() {
-                let value = in_namespace(
-                    &cluster.namespace().unwrap_or_default(),
-                    &cluster.name_any(),
-                );
-                let pools = caches.pools.by(caches.pools_by_cluster, &value);
-                pools
-                    .iter()
-                    .filter_map(|pool| to_key(pool))
-                    .for_each(|key| q.add(key));
-            }
-        }
-    }));
-    let (q, mut changes, to_key) = (queue.clone(), context.caches.secrets.subscribe(), of_pool);
-    let caches = context.caches.clone();
-    feeds.push(tokio::spawn(async move {
-        while let Some(change) = changes.recv().await {
-            for secret in change.either() {
-                let value =
-                    in_namespace(&secret.namespace().unwrap_or_default(), &secret.name_any());
-                let pools = caches.pools.by(caches.pools_by_secret, &value);
-                pools
-                    .iter()
-                    .filter_map(|pool| to_key(pool))
-                    .for_each(|key| q.add(key));
-            }
-        }
-    }));
-    if let Some(mut news) = context.cloud.news() {
-        let q = queue.clone();
-        feeds.push(tokio::spawn(async move {
-            while let Some(key) = news.recv().await {
-                q.add(key);
-            }
-        }));
-    }
-    feeds
-}
-
 /// What a pass knows of its pool.
 struct Seen {
     key: Key,
@@ -286,28 +182,30 @@ async fn pass<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<Requeue,
         return Ok(Requeue::Never);
     };
     let owner = find_owner(context, &object);
-    let deleting = object.metadata.deletion_timestamp.is_some();
-    if deleting {
-        return leaving::pass(context, key, &object, owner.as_deref()).await;
+    if let Some(why) = pause::of_pool(context, &object, owner.as_deref()) {
+        return pause::say_of_pool(context, &object, why).await;
     }
-    let Some(pool) = owner else {
+    let cluster = owner.as_ref().and_then(|pool| {
+        let key = Key::new(&key.namespace, &pool.spec.cluster_name);
+        context.caches.clusters.get(&key)
+    });
+    let goes = |pool: &MachinePool| {
+        let cluster = cluster.as_ref();
+        pool.is_deleting() || cluster.is_none_or(|c| c.metadata.deletion_timestamp.is_some())
+    };
+    let deleting = object.metadata.deletion_timestamp.is_some();
+    match &owner {
+        // What a pool that lives still refers to is held for it, finalizer and all.
+        Some(pool) if deleting && !goes(pool) && refers_to(context, pool, key) => {}
+        _ if deleting => return leaving::pass(context, key, &object, owner.as_deref()).await,
+        _ => {}
+    }
+    let (Some(pool), Some(cluster)) = (owner, cluster) else {
         // Whoever made it first makes the MachinePool next; there is nothing to do until then.
         return Ok(Requeue::Never);
     };
-    let Some(cluster) = context
-        .caches
-        .clusters
-        .get(&Key::new(&key.namespace, &pool.spec.cluster_name))
-    else {
-        return Ok(Requeue::Never);
-    };
-    if context.caches.is_paused(&*object, &pool.spec.cluster_name)
-        || context.caches.is_paused(&*pool, &pool.spec.cluster_name)
-    {
-        return Ok(Requeue::Never);
-    }
     if pool.is_deleting() || cluster.metadata.deletion_timestamp.is_some() {
-        return leaving::empty(context, key, &object, &pool).await;
+        return leaving::hold(context, key, &object).await;
     }
     let seen = Seen {
         key: key.clone(),
@@ -330,6 +228,11 @@ async fn pass<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<Requeue,
             Err(error)
         }
     }
+}
+
+/// Whether a MachinePool's infrastructure reference names this InfraMachinePool.
+fn refers_to<S>(context: &Context<S>, pool: &MachinePool, key: &Key) -> bool {
+    members::infra_key(&context.kinds, pool).as_ref() == Some(key)
 }
 
 /// Why the work of a pass ended before its end.
@@ -388,14 +291,15 @@ async fn work<S: ScaleGroup>(context: &Context<S>, seen: &Seen) -> Result<Durati
     Ok(next.unwrap_or(POLL))
 }
 
-/// The MachinePool that an InfraMachinePool belongs to: its controlling owner, else the one that refers to it.
+/// The MachinePool that an InfraMachinePool belongs to: its controlling owner, if that is this very one.
 fn find_owner<S>(context: &Context<S>, object: &DynamicObject) -> Option<Arc<MachinePool>> {
     let namespace = object.namespace().unwrap_or_default();
-    let owner = object
-        .owner_references()
-        .iter()
-        .find(|owner| owner.kind == "MachinePool" && owner.controller == Some(true))?;
-    context.caches.pools.get(&Key::new(namespace, &owner.name))
+    let owner = owners::controller(object).filter(|owner| owner.kind == "MachinePool")?;
+    let pool = context
+        .caches
+        .pools
+        .get(&Key::new(namespace, &owner.name))?;
+    owners::is_controlled_by(object, &*pool).then_some(pool)
 }
 
 /// MachinePools that refer to this InfraMachinePool.

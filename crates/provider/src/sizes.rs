@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use muster_api::names::{self, SizeOwner};
 use muster_api::{Machine, MachinePool};
-use muster_caches::{Management, in_namespace};
+use muster_caches::Management;
 use muster_informers::Key;
 use muster_plan::size::{Counted, Outcome, Replacement, Size};
 use serde_json::json;
@@ -126,10 +126,7 @@ impl Sizes {
         if counted.is_empty() {
             return Ok(());
         }
-        let machines = self.0.caches.machines.by(
-            self.0.caches.machines_by_pool,
-            &in_namespace(&pool.namespace, &pool.name),
-        );
+        let machines = self.0.caches.machines_of(&pool.namespace, &pool.name);
         let mut going = Vec::new();
         for machine in &machines {
             let Some(uid) = machine.uid().filter(|uid| counted.has(uid)) else {

@@ -1,6 +1,8 @@
 //! A whole world in one process: embedded API in memory, controllers, simulated cloud. With tokio's time paused an hour of
 //! it takes as long as its work takes.
 
+mod acts;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use kube::discovery::{Scope, pinned_kind};
 use kube::{Api, Client, ResourceExt};
 use muster_api::{Machine, MachinePool};
 use muster_apiserver::{Host, Persistence};
-use muster_caches::{Management, in_namespace};
+use muster_caches::Management;
 use muster_clock::Clock;
 use muster_controllers::Settings;
 use muster_informers::Key;
@@ -25,6 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fault::Fate;
 use crate::outage::{Faulty, Reach, Reaches};
+
+pub use acts::{LATER, SOON, condition_status, instance_of};
 
 /// Kubeconfigs that only the connector of the same process understands.
 struct Embedded;
@@ -205,9 +209,7 @@ impl World {
 
     /// The Machines of a pool, by name.
     pub fn machines(&self, pool: &str) -> Vec<Arc<Machine>> {
-        self.caches
-            .machines
-            .by(self.caches.machines_by_pool, &in_namespace("default", pool))
+        self.caches.machines_of("default", pool)
     }
 
     /// A pool.

@@ -29,7 +29,8 @@ conditions! {
     /// those of Muster's own providers.
     Ready: Ready, NotReady, ReadyUnknown, InternalError, InvalidReplicas,
         WaitingForClusterInfrastructure, BootstrapSecretMissing, WaitingForBootstrapData, UnknownZone, CloudError,
-        CloudTrouble, InstanceTerminating, KubeletTooNew;
+        CloudTrouble, InstanceTerminating, KubeletTooNew,
+        HeldByMachinePool;
     /// It is what its owner wants.
     UpToDate: UpToDate, NotUpToDate, Updating;
     /// Its bootstrap data is there.

@@ -1,26 +1,27 @@
 //! Clusters: infrastructure, endpoint, connection, counters; and the order in which a Cluster's parts go.
 
+mod leave;
 mod version;
 
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, Resource, ResourceExt};
 use muster_api::cluster::{ClusterInitialization, ClusterPhase, ReplicaCounts};
 use muster_api::conditions::{self, Reason as _, Said, Status, types};
-use muster_api::reference::ContractReference;
 use muster_api::{Cluster, MachinePool, contract, names};
-use muster_caches::in_namespace;
+use muster_caches::{Management, in_namespace};
 use muster_informers::{Key, Options, Requeue};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::objects::{Found, owner_key};
+use crate::ownership::own;
 use crate::{Context, PassError, api, difference};
 
-fn key_of(object: &DynamicObject) -> Option<Key> {
+pub(crate) fn key_of(_: &Management, object: &DynamicObject) -> Option<Key> {
     owner_key(object, "Cluster")
 }
 
@@ -74,11 +75,11 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
         return Ok(Requeue::Never);
     };
     let clusters: Api<Cluster> = Api::namespaced(context.client.clone(), &key.namespace);
-    if cluster.metadata.deletion_timestamp.is_some() {
-        return leave(context, &clusters, &cluster).await;
+    if let Some(pause) = context.caches.pause_of(&*cluster, &key.name) {
+        return leave::paused(context, &clusters, &cluster, pause).await;
     }
-    if cluster.spec.paused == Some(true) || names::PAUSED.is_on(&*cluster) {
-        return Ok(Requeue::Never);
+    if cluster.metadata.deletion_timestamp.is_some() {
+        return leave::pass(context, &clusters, &cluster).await;
     }
     let cluster = if cluster
         .finalizers()
@@ -219,67 +220,6 @@ fn owner(cluster: &Cluster) -> OwnerReference {
     }
 }
 
-/// Makes an object of a provider owned by `owner` and labelled with its cluster; does nothing when it is.
-pub(crate) async fn own(
-    context: &Context,
-    namespace: &str,
-    reference: &ContractReference,
-    object: &DynamicObject,
-    owner: OwnerReference,
-    cluster: &str,
-) -> Result<(), PassError> {
-    let owned = object
-        .owner_references()
-        .iter()
-        .any(|o| o.uid == owner.uid && o.controller == owner.controller);
-    let labelled = names::CLUSTER_NAME
-        .text(object)
-        .is_some_and(|name| name == cluster);
-    if owned && labelled {
-        return Ok(());
-    }
-    let other = object
-        .owner_references()
-        .iter()
-        .find(|o| o.controller == Some(true) && o.uid != owner.uid);
-    if let Some(other) = other
-        && owner.controller == Some(true)
-    {
-        return Err(PassError::Blocked(format!(
-            "{} {namespace}/{} belongs to {} {} already; each needs one of its own",
-            reference.kind, reference.name, other.kind, other.name
-        )));
-    }
-    let mut owners: Vec<OwnerReference> = object
-        .owner_references()
-        .iter()
-        .filter(|o| o.uid != owner.uid)
-        .cloned()
-        .collect();
-    owners.push(owner);
-    let patch = json!({"metadata": {
-        "ownerReferences": owners,
-        "labels": {names::CLUSTER_NAME: cluster},
-        "resourceVersion": object.resource_version(),
-    }});
-    let Some(objects) = context.objects.api(namespace, reference) else {
-        return Ok(());
-    };
-    let patched = objects
-        .patch(
-            &reference.name,
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
-        .await
-        .map_err(api(format!(
-            "taking ownership of {} {}",
-            reference.kind, reference.name
-        )))?;
-    context.objects.absorb(reference, patched);
-    Ok(())
-}
-
 async fn status(
     context: &Context,
     clusters: &Api<Cluster>,
@@ -394,150 +334,4 @@ fn workers(pools: &[Arc<MachinePool>]) -> ReplicaCounts {
         up_to_date_replicas: sum(|pool| pool.status.as_ref()?.up_to_date_replicas),
         ..ReplicaCounts::default()
     }
-}
-
-/// The end of a Cluster: pools, then the last Machines, then control plane and infrastructure.
-async fn leave(
-    context: &Context,
-    clusters: &Api<Cluster>,
-    cluster: &Cluster,
-) -> Result<Requeue, PassError> {
-    let namespace = cluster.namespace().unwrap_or_default();
-    let value = in_namespace(&namespace, &cluster.name_any());
-    let pools = context
-        .caches
-        .pools
-        .by(context.caches.pools_by_cluster, &value);
-    let all: Api<MachinePool> = Api::namespaced(context.client.clone(), &namespace);
-    for pool in pools.iter().filter(|pool| !pool.is_deleting()) {
-        match all.delete(&pool.name_any(), &DeleteParams::default()).await {
-            Ok(either::Either::Left(object)) => context.caches.pools.absorb(object),
-            Ok(either::Either::Right(_)) => {}
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => {
-                return Err(api(format!("deleting MachinePool {}", pool.name_any()))(
-                    error,
-                ));
-            }
-        }
-    }
-    let machines = context
-        .caches
-        .machines
-        .by(context.caches.machines_by_cluster, &value);
-    for machine in &machines {
-        context.machines.add(Key::of(&**machine));
-    }
-    if !pools.is_empty() || !machines.is_empty() {
-        let message = format!(
-            "waiting for {} MachinePool(s) and {} Machine(s) to be deleted",
-            pools.len(),
-            machines.len()
-        );
-        return deleting(
-            context,
-            clusters,
-            cluster,
-            types::Deleting::WaitingForWorkersDeletion,
-            message,
-        )
-        .await;
-    }
-    for (reference, reason) in [
-        (
-            &cluster.spec.control_plane_ref,
-            types::Deleting::WaitingForControlPlaneDeletion,
-        ),
-        (
-            &cluster.spec.infrastructure_ref,
-            types::Deleting::WaitingForInfrastructureDeletion,
-        ),
-    ] {
-        let Some(reference) = reference else {
-            continue;
-        };
-        if let Found::Here(object) = context
-            .objects
-            .get(&namespace, reference, &context.clusters, key_of)
-            .await
-        {
-            if object.metadata.deletion_timestamp.is_none()
-                && let Some(objects) = context.objects.api(&namespace, reference)
-            {
-                match objects
-                    .delete(&reference.name, &DeleteParams::default())
-                    .await
-                {
-                    Ok(_) => {}
-                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                    Err(error) => {
-                        return Err(api(format!(
-                            "deleting {} {}",
-                            reference.kind, reference.name
-                        ))(error));
-                    }
-                }
-            }
-            let message = format!(
-                "waiting for {} {} to be deleted",
-                reference.kind, reference.name
-            );
-            return deleting(context, clusters, cluster, reason, message).await;
-        }
-    }
-    let finalizers: Vec<&String> = cluster
-        .finalizers()
-        .iter()
-        .filter(|f| *f != names::CLUSTER_FINALIZER)
-        .collect();
-    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": cluster.resource_version()}});
-    match clusters
-        .patch(
-            &cluster.name_any(),
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
-        .await
-    {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        Err(error) => return Err(api("removing the finalizer")(error)),
-    }
-    context.workloads.forget(&Key::of(cluster));
-    Ok(Requeue::Never)
-}
-
-async fn deleting(
-    context: &Context,
-    clusters: &Api<Cluster>,
-    cluster: &Cluster,
-    reason: types::Deleting,
-    message: String,
-) -> Result<Requeue, PassError> {
-    let mut status = cluster.status.clone().unwrap_or_default();
-    let said = reason.holds().because(message);
-    conditions::set(
-        &mut status.conditions,
-        said,
-        cluster.metadata.generation,
-        context.clock.now(),
-    );
-    status.phase = Some(ClusterPhase::Deleting);
-    if cluster.status.as_ref() != Some(&status) {
-        let patch = json!({"status": difference(&cluster.status, &status)});
-        let written = clusters
-            .patch_status(
-                &cluster.name_any(),
-                &PatchParams::default(),
-                &Patch::Merge(patch),
-            )
-            .await;
-        match written {
-            Ok(patched) => context.caches.clusters.absorb(patched),
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => return Err(api("writing the status")(error)),
-        }
-    }
-    // A level check, for an event that never came.
-    Ok(Requeue::After(std::time::Duration::from_secs(30)))
 }

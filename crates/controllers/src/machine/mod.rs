@@ -2,6 +2,7 @@
 
 mod deletion;
 pub(crate) mod drain;
+mod loss;
 pub mod node_sync;
 pub(crate) mod refusals;
 mod replacement;
@@ -17,19 +18,19 @@ use kube::core::DynamicObject;
 use kube::{Api, Resource, ResourceExt};
 use muster_api::machine::MachineNodeReference;
 use muster_api::{Cluster, Machine, MachinePool, contract, names};
-use muster_caches::in_namespace;
+use muster_caches::{Management, in_namespace};
 use muster_informers::{Key, Options, Requeue};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use self::node_sync::Additional;
-use crate::cluster::own;
 use crate::objects::{Found, owner_key};
+use crate::ownership::own;
 use crate::workload::Workload;
 use crate::{Context, PassError, api};
 
 /// The Machine of an InfraMachine: its owner, else the one of its name.
-fn key_of(object: &DynamicObject) -> Option<Key> {
+fn key_of(_: &Management, object: &DynamicObject) -> Option<Key> {
     owner_key(object, "Machine").or_else(|| {
         Some(Key::new(
             object.namespace().unwrap_or_default(),
@@ -69,8 +70,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
                     // What its machines are to be made from is what each of them is judged by.
                     let source = |pool: &MachinePool| (pool.spec.template.spec.version.clone(), pool.bootstrap_reference());
                     if let (Some(old), Some(new)) = (&change.old, &change.new) && source(old) != source(new) {
-                        let value = in_namespace(&new.namespace().unwrap_or_default(), &new.name_any());
-                        let machines = feeder.caches.machines.by(feeder.caches.machines_by_pool, &value);
+                        let machines = feeder.caches.machines_of(&new.namespace().unwrap_or_default(), &new.name_any());
                         machines.iter().for_each(|machine| q.add(Key::of(&**machine)));
                     }
                 }
@@ -191,11 +191,13 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
     if names::CONTROL_PLANE.is_on(&*machine) {
         return Ok(Requeue::Never);
     }
-    if context
+    if let Some(pause) = context
         .caches
-        .is_paused(&*machine, &machine.spec.cluster_name)
+        .pause_of(&*machine, &machine.spec.cluster_name)
     {
-        return status::paused(context, &machine).await;
+        // Others need not wait for a drain that stands still.
+        deletion::leave(context, key);
+        return status::paused(context, &machine, pause).await;
     }
     let seen = observe(context, &machine).await;
     let lane = seen
@@ -221,7 +223,8 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
         sync_node(&next, node, workload, &seen, additional).await?;
     }
     let requeue = status::write(context, &machine, next, &seen).await?;
-    Ok(requeue)
+    let lost = loss::settle(context, &machine, &seen).await?;
+    Ok(lost.unwrap_or(requeue))
 }
 
 /// Owner and label on the InfraMachine; its facts on the Machine.
@@ -269,7 +272,10 @@ async fn bind_infrastructure(
         .get_or_insert_default()
         .infrastructure_provisioned = Some(true);
     status.addresses = contract::addresses(object);
-    status.failure_domain = contract::failure_domain(object);
+    // A provider that does not say it for a moment takes nothing back.
+    if let Some(domain) = contract::failure_domain(object) {
+        status.failure_domain = Some(domain);
+    }
     Ok(())
 }
 

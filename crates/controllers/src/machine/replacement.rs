@@ -4,13 +4,11 @@
 //! The start of a deletion is its `Deleting` condition, which the first pass writes after this. A crash in between lets the
 //! next pass decide again, and `plan::size` sees to it that what is counted already is not counted twice.
 
-use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use muster_api::conditions::{Reason as _, types};
 use muster_api::names::{REPLACEMENT, SizeOwner, TERMINATION_DEADLINE};
 use muster_api::reference::Conditioned;
 use muster_api::{Machine, policy};
-use muster_caches::pool_of;
 use muster_informers::Key;
 use muster_plan::size::{Outcome, Replacement};
 use muster_provider::events::about;
@@ -24,7 +22,8 @@ pub(super) async fn settle(
     machine: &Machine,
     seen: &Seen,
 ) -> Result<(), PassError> {
-    let Some(pool) = pool_of(machine).filter(|_| !has_begun(machine)) else {
+    let pool = context.caches.pool_key_of(machine);
+    let Some(pool) = pool.filter(|_| !has_begun(machine)) else {
         return Ok(());
     };
     let going = seen
@@ -34,7 +33,6 @@ pub(super) async fn settle(
     if going {
         return Ok(());
     }
-    let pool = Key::new(machine.namespace().unwrap_or_default(), pool);
     let wish = wish(context, machine, &pool, seen).await;
     let outcome = context
         .sizes

@@ -11,9 +11,9 @@ use kube::{Api, ResourceExt};
 use muster_api::conditions::{self, Reason as _, Said, Status, types};
 use muster_api::machine::{MachinePhase, MachineStatus};
 use muster_api::reference::{Conditioned, Polarity};
-use muster_api::{Machine, contract, names};
-use muster_caches::pool_of;
-use muster_informers::{Key, Requeue};
+use muster_api::{Machine, contract};
+use muster_caches::Pause;
+use muster_informers::Requeue;
 use muster_observe::rollout::{self, Judged};
 use serde_json::json;
 
@@ -63,11 +63,13 @@ pub(super) async fn write(
 }
 
 /// Tells that the Machine is left alone, and by whose will.
-pub(super) async fn paused(context: &Context, machine: &Machine) -> Result<Requeue, PassError> {
+pub(super) async fn paused(
+    context: &Context,
+    machine: &Machine,
+    pause: Pause,
+) -> Result<Requeue, PassError> {
     let mut status = machine.status.clone().unwrap_or_default();
-    let said = types::Paused::Paused
-        .holds()
-        .because(whose_pause(names::PAUSED.is_on(machine), "Machine"));
+    let said = types::Paused::Paused.holds().because(pause.told("Machine"));
     conditions::set(
         &mut status.conditions,
         said,
@@ -76,15 +78,6 @@ pub(super) async fn paused(context: &Context, machine: &Machine) -> Result<Reque
     );
     put(context, machine, status).await?;
     Ok(Requeue::Never)
-}
-
-/// Which of the two pauses holds an object. Source: Cluster API.
-pub(crate) fn whose_pause(annotated: bool, kind: &str) -> String {
-    if annotated {
-        format!("{kind} has the {} annotation", names::PAUSED)
-    } else {
-        "Cluster spec.paused is set to true".to_owned()
-    }
 }
 
 pub(super) async fn put(
@@ -140,7 +133,12 @@ fn infrastructure(machine: &Machine, seen: &Seen) -> Said {
         }
         Infrastructure::Here(object) => match contract::ready_condition(object) {
             Some((status, reason, message)) if status != "True" => {
-                Said::mirrored::<types::InfrastructureReady>(Status::False, reason).because(message)
+                let status = if status == "Unknown" {
+                    Status::Unknown
+                } else {
+                    Status::False
+                };
+                Said::mirrored::<types::InfrastructureReady>(status, reason).because(message)
             }
             _ if contract::is_provisioned(object) => types::InfrastructureReady::Ready.holds(),
             _ => types::InfrastructureReady::NotReady
@@ -273,10 +271,7 @@ fn up_to_date(context: &Context, machine: &Machine, seen: &Seen) -> Said {
         Infrastructure::Here(object) => contract::is_up_to_date(object),
         Infrastructure::Missing | Infrastructure::Unusable(_) => None,
     };
-    let namespace = machine.namespace().unwrap_or_default();
-    let pool =
-        pool_of(machine).and_then(|name| context.caches.pools.get(&Key::new(namespace, name)));
-    let outdated = match pool {
+    let outdated = match context.caches.pool_of(machine) {
         Some(pool) => Judged::new(&pool, Arc::new(machine.clone()), instance).outdated,
         None => Vec::new(),
     };

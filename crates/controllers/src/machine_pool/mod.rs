@@ -1,36 +1,45 @@
 //! MachinePools: a Machine for each InfraMachine, kept in step with the template; counters and conditions.
 
+mod leave;
 mod machines;
 mod rollout;
 mod status;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, Resource, ResourceExt};
 use muster_api::pool::MachinePoolInitialization;
 use muster_api::reference::ContractReference;
-use muster_api::{MachinePool, contract, names};
-use muster_caches::{in_namespace, pool_of};
+use muster_api::{MachinePool, contract, names, owners};
+use muster_caches::{Management, in_namespace};
 use muster_informers::{Key, Options, Requeue};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::own;
 use crate::objects::{Found, owner_key};
+use crate::ownership::own;
 use crate::{Context, PassError, api};
 
-fn key_of(object: &DynamicObject) -> Option<Key> {
+fn key_of(_: &Management, object: &DynamicObject) -> Option<Key> {
     owner_key(object, "MachinePool")
 }
 
-/// The pool of an InfraMachine: its label says which.
-fn key_of_machine(object: &DynamicObject) -> Option<Key> {
-    let pool = names::POOL_NAME.text(object)?;
-    Some(Key::new(object.namespace().unwrap_or_default(), pool))
+/// The pool of an InfraMachine: its label says which, else its Machine.
+fn key_of_machine(caches: &Management, object: &DynamicObject) -> Option<Key> {
+    let namespace = object.namespace().unwrap_or_default();
+    let labelled = names::POOL_NAME
+        .text(object)
+        .and_then(|label| caches.pool_labelled(&namespace, label));
+    if let Some(pool) = labelled {
+        return Some(Key::of(&*pool));
+    }
+    let owner = owners::controller(object)?;
+    let machine = caches.machines.get(&Key::new(namespace, &owner.name))?;
+    caches.pool_key_of(&machine)
 }
 
 pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
@@ -50,8 +59,8 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
             tokio::select! {
                 Some(change) = pools.recv() => change.either().for_each(|pool| q.add(Key::of(&**pool))),
                 Some(change) = machines.recv() => for machine in change.either() {
-                    if let Some(pool) = pool_of(machine) {
-                        q.add(Key::new(machine.namespace().unwrap_or_default(), pool));
+                    if let Some(pool) = feeder.caches.pool_key_of(machine) {
+                        q.add(pool);
                     }
                 },
                 Some(change) = clusters.recv() => for cluster in change.either() {
@@ -99,6 +108,8 @@ pub(crate) struct Seen {
     pub(crate) has_machines: bool,
     /// Whether instances are up to date, as their provider says it, by the name of their InfraMachine.
     pub(crate) instances: HashMap<String, bool>,
+    /// Machines that stand where the pool's are to be, and are somebody else's.
+    pub(crate) refused: Vec<machines::Refused>,
 }
 
 use muster_api::conditions::{Reason as _, Said, Status, types};
@@ -112,8 +123,11 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
         .caches
         .clusters
         .get(&Key::new(&key.namespace, &pool.spec.cluster_name));
+    if let Some(pause) = context.caches.pause_of(&*pool, &pool.spec.cluster_name) {
+        return status::paused(context, &pools, &pool, pause).await;
+    }
     if pool.is_deleting() {
-        return leave(context, &pools, &pool).await;
+        return leave::pass(context, &pools, &pool).await;
     }
     let Some(cluster) = cluster else {
         return status::waits(
@@ -127,9 +141,6 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
         )
         .await;
     };
-    if context.caches.is_paused(&*pool, &pool.spec.cluster_name) {
-        return status::paused(context, &pools, &pool).await;
-    }
     if cluster.metadata.deletion_timestamp.is_some() {
         return Ok(Requeue::Never);
     }
@@ -322,8 +333,8 @@ async fn infrastructure(
         Found::Here(object) => object,
         Found::Unusable(why) => {
             seen.infrastructure = Some(
-                types::InfrastructureReady::InvalidConditionReported
-                    .fails()
+                types::InfrastructureReady::InternalError
+                    .unknown()
                     .because(why),
             );
             return Ok(());
@@ -355,7 +366,12 @@ async fn infrastructure(
     let ready = contract::ready_condition(&object);
     seen.infrastructure = Some(match (&ready, seen.provisioned) {
         (Some((status, reason, message)), _) if status != "True" => {
-            Said::mirrored::<types::InfrastructureReady>(Status::False, reason).because(message)
+            let status = if status == "Unknown" {
+                Status::Unknown
+            } else {
+                Status::False
+            };
+            Said::mirrored::<types::InfrastructureReady>(status, reason).because(message)
         }
         (_, true) => types::InfrastructureReady::Ready.holds(),
         (_, false) => types::InfrastructureReady::NotReady
@@ -366,11 +382,9 @@ async fn infrastructure(
             )),
     });
     // Machines that exist prove that the provider has them, also when its object cannot say so for a moment.
-    let value = in_namespace(&namespace, &pool.name_any());
     let existing = context
         .caches
-        .machines
-        .count(context.caches.machines_by_pool, &value);
+        .count_machines_of(&namespace, &pool.name_any());
     let kind = contract::infrastructure_machine_kind(&object);
     seen.has_machines = kind.is_some() || existing > 0;
     if let Some(kind) = kind {
@@ -379,7 +393,7 @@ async fn infrastructure(
             kind,
             name: String::new(),
         };
-        machines::reconcile(context, pool, &machine, seen).await?;
+        machines::reconcile(context, pool, &object, &machine, seen).await?;
     }
     if seen.provisioned {
         let ids = contract::provider_id_list(&object);
@@ -404,99 +418,4 @@ pub(crate) fn initialization(
         done.bootstrap_data_secret_created = Some(true);
     }
     (done != MachinePoolInitialization::default()).then_some(done)
-}
-
-/// The end of a pool: bootstrap and infrastructure objects, which take the Machines along, then the finalizer.
-async fn leave(
-    context: &Context,
-    pools: &Api<MachinePool>,
-    pool: &Arc<MachinePool>,
-) -> Result<Requeue, PassError> {
-    if !pool.finalizers().iter().any(|f| f == names::POOL_FINALIZER) {
-        return Ok(Requeue::Never);
-    }
-    let namespace = pool.namespace().unwrap_or_default();
-    let spec = &pool.spec.template.spec;
-    let mut waiting: BTreeMap<String, String> = BTreeMap::new();
-    for reference in spec
-        .bootstrap
-        .config_ref
-        .iter()
-        .chain(std::iter::once(&spec.infrastructure_ref))
-    {
-        let Found::Here(object) = context
-            .objects
-            .get(&namespace, reference, &context.pools, key_of)
-            .await
-        else {
-            continue;
-        };
-        // Another pool's object is not ours to delete.
-        let ours = object
-            .owner_references()
-            .iter()
-            .any(|owner| owner.uid == pool.uid().unwrap_or_default());
-        if !ours {
-            continue;
-        }
-        waiting.insert(reference.kind.clone(), reference.name.clone());
-        if object.metadata.deletion_timestamp.is_none()
-            && let Some(objects) = context.objects.api(&namespace, reference)
-        {
-            match objects
-                .delete(&reference.name, &DeleteParams::default())
-                .await
-            {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(error) => {
-                    return Err(api(format!(
-                        "deleting {} {}",
-                        reference.kind, reference.name
-                    ))(error));
-                }
-            }
-        }
-    }
-    let value = in_namespace(&namespace, &pool.name_any());
-    let machines = context
-        .caches
-        .machines
-        .count(context.caches.machines_by_pool, &value);
-    if !waiting.is_empty() || machines > 0 {
-        let objects: Vec<String> = waiting
-            .iter()
-            .map(|(kind, name)| format!("{kind} {name}"))
-            .collect();
-        let message = format!(
-            "waiting for {machines} Machine(s) and {} to be deleted",
-            if objects.is_empty() {
-                "nothing else".to_owned()
-            } else {
-                objects.join(", ")
-            }
-        );
-        status::deleting(context, pools, pool, message).await?;
-        return Ok(Requeue::After(Duration::from_secs(30)));
-    }
-    let finalizers: Vec<&String> = pool
-        .finalizers()
-        .iter()
-        .filter(|f| *f != names::POOL_FINALIZER)
-        .collect();
-    let patch =
-        json!({"metadata": {"finalizers": finalizers, "resourceVersion": pool.resource_version()}});
-    match pools
-        .patch(
-            &pool.name_any(),
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
-        .await
-    {
-        Ok(patched) => context.caches.pools.absorb(patched),
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        Err(error) => return Err(api("removing the finalizer")(error)),
-    }
-    Ok(Requeue::Never)
 }

@@ -13,7 +13,6 @@ use muster_api::conditions::{Reason as _, Said, Status, types};
 use muster_api::names::SizeOwner;
 use muster_api::policy::{MachinePoolPolicySpec, Replacement};
 use muster_api::{Cluster, Machine, MachinePool, names};
-use muster_caches::in_namespace;
 use muster_informers::Key;
 use muster_observe::drain::Rules as DrainRules;
 use muster_observe::rollout::{
@@ -47,11 +46,7 @@ pub(super) struct Step {
 /// Walks the pool.
 pub(super) fn judged(context: &Context, pool: &MachinePool, seen: &Seen) -> Vec<Judged> {
     let namespace = pool.namespace().unwrap_or_default();
-    let value = in_namespace(&namespace, &pool.name_any());
-    let machines = context
-        .caches
-        .machines
-        .by(context.caches.machines_by_pool, &value);
+    let machines = context.caches.machines_of(&namespace, &pool.name_any());
     machines
         .into_iter()
         .map(|machine| {

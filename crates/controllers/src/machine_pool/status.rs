@@ -11,10 +11,12 @@ use muster_api::names::SizeOwner;
 use muster_api::pool::{MachinePoolPhase, MachinePoolStatus};
 use muster_api::reference::{Conditioned, VersionCount};
 use muster_api::{Machine, MachinePool};
+use muster_caches::Pause;
 use muster_informers::{Key, Requeue};
 use muster_observe::rollout::{Judged, told};
 use serde_json::json;
 
+use super::machines::Refused;
 use super::rollout::{Step, judged};
 use super::{Seen, initialization};
 use crate::{Context, PassError, api, difference};
@@ -196,7 +198,7 @@ fn said(
             .fails()
             .because(format!("{available} of {desired} machines are available"))
     });
-    list.push(over(
+    let ready = over(
         machines,
         types::Ready::TYPE,
         &Summary {
@@ -205,7 +207,13 @@ fn said(
             some_unknown: types::MachinesReady::ReadyUnknown,
             none: types::MachinesReady::NoReplicas,
         },
-    ));
+    );
+    list.push(match refused(&seen.refused) {
+        Some(why) => types::MachinesReady::NotReady
+            .fails()
+            .because([why, ready.message].join("\n").trim_end()),
+        None => ready,
+    });
     list.push(up_to_date(judged));
     list.push(if have < desired {
         let blocked = seen
@@ -241,6 +249,18 @@ fn said(
     list.push(types::Deleting::NotDeleting.fails());
     list.push(types::Paused::NotPaused.fails());
     list
+}
+
+/// Machines of somebody else's that stand where the pool's are to be.
+fn refused(refused: &[Refused]) -> Option<String> {
+    let first = refused.first()?;
+    let names: Vec<String> = refused.iter().map(|r| r.machine.clone()).collect();
+    Some(format!(
+        "* Machine{} {}: exists already and belongs to {}, so an instance of this pool has no Machine; delete it or give it to another InfraMachine",
+        plural(&names),
+        few(&names),
+        first.whose
+    ))
 }
 
 /// Whether all Machines are what the pool wants.
@@ -351,11 +371,12 @@ pub(super) async fn paused(
     context: &Context,
     pools: &Api<MachinePool>,
     pool: &MachinePool,
+    pause: Pause,
 ) -> Result<Requeue, PassError> {
     let mut status = pool.status.clone().unwrap_or_default();
     let said = types::Paused::Paused
         .holds()
-        .because("the Cluster is paused, or the pool has the cluster.x-k8s.io/paused annotation");
+        .because(pause.told("MachinePool"));
     conditions::set(
         &mut status.conditions,
         said,
@@ -373,13 +394,17 @@ pub(super) async fn deleting(
     message: String,
 ) -> Result<(), PassError> {
     let mut status = pool.status.clone().unwrap_or_default();
-    let said = types::Deleting::Deleting.holds().because(message);
-    conditions::set(
-        &mut status.conditions,
-        said,
-        pool.metadata.generation,
-        context.clock.now(),
-    );
+    for said in [
+        types::Deleting::Deleting.holds().because(message),
+        types::Paused::NotPaused.fails(),
+    ] {
+        conditions::set(
+            &mut status.conditions,
+            said,
+            pool.metadata.generation,
+            context.clock.now(),
+        );
+    }
     status.phase = Some(MachinePoolPhase::Deleting);
     put(context, pools, pool, status).await
 }

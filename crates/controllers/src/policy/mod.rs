@@ -88,9 +88,10 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
     }
     let name = &policy.spec.machine_pool_name;
     let pool = context.caches.pools.get(&Key::new(&key.namespace, name));
-    let paused =
-        |pool: &muster_api::MachinePool| context.caches.is_paused(pool, &pool.spec.cluster_name);
-    if pool.as_deref().is_some_and(paused) {
+    let pause = pool
+        .as_ref()
+        .and_then(|pool| context.caches.pause_of(&**pool, &pool.spec.cluster_name));
+    if pause.is_some() {
         return Ok(Requeue::Never);
     }
     let all: Vec<Standing> = context

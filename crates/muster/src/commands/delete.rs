@@ -30,7 +30,7 @@ async fn may_shrink(client: &Client, namespace: &str, machines: &[Machine]) -> a
                 "machine {namespace}/{name} is being deleted already, and whether it is replaced was decided when that began; lower the size with `muster scale pool`"
             );
         }
-        let Some(pool) = muster_caches::pool_of(machine) else {
+        let Some(pool) = muster_api::owners::pool_of(machine) else {
             bail!("machine {namespace}/{name} belongs to no pool whose size could go down");
         };
         by_pool.entry(pool).or_default().push(name);

@@ -4,44 +4,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use either::Either;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
-use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt};
 use muster_api::conditions::{self, Reason as _};
-use muster_api::{Machine, contract, names};
-use muster_caches::reference;
-use muster_informers::Key;
-use serde_json::{Value, json};
+use muster_api::names::INFRA_MACHINE_FINALIZER;
+use muster_api::{contract, names};
+use serde_json::json;
 
-use super::{Context, MACHINE_FINALIZER, PARALLEL, PassError, Seen, api, cloud};
-use crate::events::about;
+use super::ending::{delete_machine, machine_of, machines, may_end, release, second, vanished};
+use super::{Context, PARALLEL, PassError, Seen, api, cloud, members, pause};
 use crate::scale_group::{Group, Instance, InstanceState, ScaleGroup, Size};
-
-/// Index value of an InfraMachine's pool, from its owner.
-pub(super) fn pool_of(machine: &DynamicObject) -> Option<String> {
-    pool_key(machine).map(|key| key.to_string())
-}
-
-/// The InfraMachinePool that an InfraMachine belongs to.
-pub(super) fn pool_key(machine: &DynamicObject) -> Option<Key> {
-    let owner = machine
-        .owner_references()
-        .iter()
-        .find(|owner| owner.kind.ends_with("MachinePool") && owner.controller != Some(true))?;
-    Some(Key::new(
-        machine.namespace().unwrap_or_default(),
-        &owner.name,
-    ))
-}
-
-pub(super) fn machines<S>(context: &Context<S>, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(context.client.clone(), namespace, &context.kinds.machine)
-}
 
 /// Brings InfraMachines and instances together; `size` follows the terminations that lower it.
 pub(super) async fn reconcile<S: ScaleGroup>(
@@ -50,9 +26,7 @@ pub(super) async fn reconcile<S: ScaleGroup>(
     group: &Group,
     size: &mut u32,
 ) -> Result<(), PassError> {
-    let existing = context
-        .machines
-        .by(context.machines_by_pool, &seen.key.to_string());
+    let existing = members::of_pool(context, &seen.key, Some(&seen.pool), group);
     let by_id: HashMap<String, Arc<DynamicObject>> = existing
         .iter()
         .filter_map(|machine| Some((contract::provider_id(machine)?, Arc::clone(machine))))
@@ -69,48 +43,56 @@ pub(super) async fn reconcile<S: ScaleGroup>(
         .iter()
         .map(|instance| (instance.provider_id.as_str(), instance))
         .collect();
-    let ends = existing.iter().any(|machine| {
-        machine.metadata.deletion_timestamp.is_some()
-            && contract::provider_id(machine)
-                .and_then(|id| instances.get(id.as_str()))
-                .is_some_and(|instance| instance.state != InstanceState::Terminating)
-    });
-    if ends {
-        // A termination cannot be taken back, nor what it does to the size: that is decided on what is written now.
-        super::size::refresh(context, seen).await?;
-    }
-    let desired = super::size::desired(context, seen, group);
-    let mut updates = Vec::new();
+    let (mut ends, mut updates) = (Vec::new(), Vec::new());
     for machine in &existing {
+        if pause::is_paused(machine) {
+            pause::say(context, machine).await?;
+            continue;
+        }
         let instance =
             contract::provider_id(machine).and_then(|id| instances.get(id.as_str()).copied());
         match (instance, machine.metadata.deletion_timestamp.is_some()) {
             (None, true) => release(context, machine).await?,
             (None, false) => vanished(context, machine).await?,
-            (Some(instance), true) if instance.state != InstanceState::Terminating => {
-                // What an instance that leaves does to the size, the cloud decided already.
-                let change = if instance.is_live() && *size > desired {
-                    Size::Lower
-                } else {
-                    Size::Keep
-                };
-                context
-                    .cloud
-                    .terminate(&seen.key, &instance.id, change)
-                    .await
-                    .map_err(cloud(format!("terminating instance {}", instance.id)))?;
-                if change == Size::Lower {
-                    *size -= 1;
+            (Some(instance), true) => {
+                if may_end(context, machine) && instance.state != InstanceState::Terminating {
+                    ends.push(instance);
                 }
-                tracing::info!(pool = %seen.key, instance = instance.id, ?change, "instance terminated");
             }
-            (Some(_), true) => {}
             (Some(instance), false) => updates.push((machine, instance)),
         }
     }
+    if !ends.is_empty() {
+        // A termination cannot be taken back, nor what it does to the size: that is decided on what is written now.
+        super::size::refresh(context, seen).await?;
+    }
+    let desired = super::size::desired(context, seen, group);
+    for instance in ends {
+        // What an instance that leaves does to the size, the cloud decided already.
+        let change = if instance.is_live() && *size > desired {
+            Size::Lower
+        } else {
+            Size::Keep
+        };
+        context
+            .cloud
+            .terminate(&seen.key, &instance.id, change)
+            .await
+            .map_err(cloud(format!("terminating instance {}", instance.id)))?;
+        if change == Size::Lower {
+            *size -= 1;
+        }
+        tracing::info!(pool = %seen.key, instance = instance.id, ?change, "instance terminated");
+    }
     let kept: Vec<BoxFuture<'_, Result<(), PassError>>> = updates
         .into_iter()
-        .map(|(machine, instance)| keep_up(context, machine, instance).boxed())
+        .map(|(machine, instance)| {
+            async move {
+                let machine = members::restore(context, seen, machine).await?;
+                keep_up(context, &machine, instance).await
+            }
+            .boxed()
+        })
         .collect();
     together(kept).await
 }
@@ -145,14 +127,6 @@ async fn create<S: ScaleGroup>(
 ) -> Result<(), PassError> {
     let name = name_of(&seen.key.name, &instance.id);
     let kind = &context.kinds.machine;
-    let owner = OwnerReference {
-        api_version: context.kinds.pool.api_version.clone(),
-        kind: context.kinds.pool.kind.clone(),
-        name: seen.key.name.clone(),
-        uid: seen.object.uid().unwrap_or_default(),
-        controller: None,
-        block_owner_deletion: None,
-    };
     let object: DynamicObject = serde_json::from_value(json!({
         "apiVersion": kind.api_version,
         "kind": kind.kind,
@@ -163,8 +137,8 @@ async fn create<S: ScaleGroup>(
                 names::CLUSTER_NAME: seen.pool.spec.cluster_name,
                 names::POOL_NAME: names::pool_label(&seen.pool.name_any()),
             },
-            "finalizers": [MACHINE_FINALIZER],
-            "ownerReferences": [owner],
+            "finalizers": [INFRA_MACHINE_FINALIZER],
+            "ownerReferences": [members::owner(context, seen)],
         },
         "spec": {"providerID": instance.provider_id},
     }))
@@ -201,12 +175,14 @@ async fn keep_up<S: ScaleGroup>(
             )),
         InstanceState::Pending | InstanceState::Running => conditions::types::Ready::Ready.holds(),
     };
-    conditions::set(
-        &mut list,
-        said,
-        machine.metadata.generation,
-        context.clock.now(),
-    );
+    for said in [said, conditions::types::Paused::NotPaused.fails()] {
+        conditions::set(
+            &mut list,
+            said,
+            machine.metadata.generation,
+            context.clock.now(),
+        );
+    }
     let mut status = json!({
         "ready": true,
         "initialization": {"provisioned": true},
@@ -272,133 +248,6 @@ async fn keep_up<S: ScaleGroup>(
         delete_machine(context, &owner, deadline, "InstanceTerminationNotice", note).await?;
     }
     Ok(())
-}
-
-fn second(at: jiff::Timestamp) -> Value {
-    jiff::Timestamp::from_second(at.as_second())
-        .unwrap_or(at)
-        .to_string()
-        .into()
-}
-
-/// The Machine that owns an InfraMachine.
-pub(super) fn machine_of<S>(context: &Context<S>, machine: &DynamicObject) -> Option<Arc<Machine>> {
-    let found = muster_api::reference::ContractReference {
-        api_group: context.kinds.machine.group.clone(),
-        kind: context.kinds.machine.kind.clone(),
-        name: machine.name_any(),
-    };
-    let value = reference(&machine.namespace().unwrap_or_default(), &found);
-    context
-        .caches
-        .machines
-        .by(context.caches.machines_by_reference, &value)
-        .into_iter()
-        .next()
-}
-
-/// Deletes a Machine, so that it is drained, and says why.
-pub(super) async fn delete_machine<S>(
-    context: &Context<S>,
-    machine: &Machine,
-    deadline: Option<jiff::Timestamp>,
-    reason: &str,
-    note: String,
-) -> Result<(), PassError> {
-    let namespace = machine.namespace().unwrap_or_default();
-    let name = machine.name_any();
-    let all: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
-    if let Some(deadline) = deadline {
-        let patch =
-            json!({"metadata": {"annotations": {names::TERMINATION_DEADLINE: second(deadline)}}});
-        match all
-            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-        {
-            Ok(patched) => context.caches.machines.absorb(patched),
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(()),
-            Err(error) => return Err(api(format!("annotating Machine {name}"))(error)),
-        }
-    }
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: machine.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    tracing::info!(machine = %Key::of(machine), reason, %note, "Machine deleted");
-    context
-        .events
-        .say(&about(machine), EventType::Normal, reason, "Delete", note)
-        .await;
-    match all.delete(&name, &params).await {
-        Ok(Either::Left(object)) => context.caches.machines.absorb(object),
-        Ok(Either::Right(_)) => {}
-        // It is gone, or another one has its name.
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
-        Err(error) => return Err(api(format!("deleting Machine {name}"))(error)),
-    }
-    Ok(())
-}
-
-/// The instance is gone without our doing: nothing can be drained, so InfraMachine and Machine go at once.
-async fn vanished<S: ScaleGroup>(
-    context: &Context<S>,
-    machine: &DynamicObject,
-) -> Result<(), PassError> {
-    let namespace = machine.namespace().unwrap_or_default();
-    let id = contract::provider_id(machine).unwrap_or_default();
-    let deleted = machines(context, &namespace)
-        .delete(&machine.name_any(), &DeleteParams::default())
-        .await;
-    match deleted {
-        Ok(Either::Left(object)) => context.machines.absorb(object),
-        Ok(Either::Right(_)) => {}
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        Err(error) => return Err(api(format!("deleting {}", machine.name_any()))(error)),
-    }
-    if let Some(owner) = machine_of(context, machine)
-        && !owner.is_deleting()
-    {
-        let note = format!(
-            "the instance {id} does not exist any more; it was terminated outside of this pool"
-        );
-        delete_machine(context, &owner, None, "InstanceGone", note).await?;
-    }
-    Ok(())
-}
-
-/// The instance is gone: the InfraMachine may go.
-pub(super) async fn release<S>(
-    context: &Context<S>,
-    machine: &DynamicObject,
-) -> Result<(), PassError> {
-    let finalizers: Vec<&String> = machine
-        .finalizers()
-        .iter()
-        .filter(|f| *f != MACHINE_FINALIZER)
-        .collect();
-    if finalizers.len() == machine.finalizers().len() {
-        return Ok(());
-    }
-    let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": machine.resource_version()}});
-    let namespace = machine.namespace().unwrap_or_default();
-    let released = machines(context, &namespace)
-        .patch(
-            &machine.name_any(),
-            &PatchParams::default(),
-            &Patch::Merge(patch),
-        )
-        .await;
-    match released {
-        Ok(object) => {
-            context.machines.absorb(object);
-            Ok(())
-        }
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(api(format!("releasing {}", machine.name_any()))(error)),
-    }
 }
 
 #[cfg(test)]

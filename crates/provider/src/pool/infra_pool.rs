@@ -1,6 +1,5 @@
 //! The InfraMachinePool object itself: its finalizer, what must be there before instances are launched, its status.
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
@@ -37,7 +36,9 @@ pub(super) async fn ensure_finalizer<S>(
     context: &Context<S>,
     seen: &Seen,
 ) -> Result<(), PassError> {
-    if seen.object.finalizers().iter().any(|f| f == POOL_FINALIZER) {
+    let has = seen.object.finalizers().iter().any(|f| f == POOL_FINALIZER);
+    // None may be added to what is being deleted.
+    if has || seen.object.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
     let mut finalizers = seen.object.finalizers().to_vec();
@@ -189,12 +190,11 @@ pub(super) async fn not_ready<S>(
     why: &Blocked,
 ) -> Result<(), PassError> {
     let said = why.reason.fails().because(&why.message);
-    let now = context.clock.now();
     let object = context
         .pools
         .get(&seen.key)
         .unwrap_or_else(|| seen.object.clone());
-    write(context, &object, json!({}), said, now).await
+    write(context, &object, json!({}), said).await
 }
 
 pub(super) async fn write_status<S: ScaleGroup>(
@@ -204,7 +204,6 @@ pub(super) async fn write_status<S: ScaleGroup>(
     individual: bool,
     refused: Option<String>,
 ) -> Result<(), PassError> {
-    let now = context.clock.now();
     let mut ids: Vec<&str> = group
         .instances
         .iter()
@@ -245,11 +244,33 @@ pub(super) async fn write_status<S: ScaleGroup>(
         });
     }
     let said = match (refused, &group.trouble) {
+        _ if object.metadata.deletion_timestamp.is_some() => {
+            Ready::HeldByMachinePool.fails().because(held(seen))
+        }
         (Some(why), _) => Ready::KubeletTooNew.fails().because(why),
         (None, None) => Ready::Ready.holds(),
         (None, Some(trouble)) => Ready::CloudTrouble.fails().because(trouble),
     };
-    write(context, &object, status, said, now).await
+    write(context, &object, status, said).await
+}
+
+/// Why an InfraMachinePool that is being deleted stays.
+fn held(seen: &Seen) -> String {
+    let pool = seen.pool.name_any();
+    format!(
+        "{} {} is being deleted, but MachinePool {pool} still refers to it, so it is held and its machines go on: delete MachinePool {pool}, or let its spec.template.spec.infrastructureRef name another",
+        seen.object.types.as_ref().map_or("it", |types| &types.kind),
+        seen.key
+    )
+}
+
+/// Says something of an InfraMachinePool in a condition, and nothing else.
+pub(super) async fn say<S>(
+    context: &Context<S>,
+    object: &DynamicObject,
+    said: Said,
+) -> Result<(), PassError> {
+    write_conditions(context, object, json!({}), vec![said]).await
 }
 
 async fn write<S>(
@@ -257,12 +278,23 @@ async fn write<S>(
     object: &DynamicObject,
     status: Value,
     said: Said,
-    now: Timestamp,
 ) -> Result<(), PassError> {
+    let paused = conditions::types::Paused::NotPaused.fails();
+    write_conditions(context, object, status, vec![said, paused]).await
+}
+
+async fn write_conditions<S>(
+    context: &Context<S>,
+    object: &DynamicObject,
+    mut status: Value,
+    all: Vec<Said>,
+) -> Result<(), PassError> {
+    let now = context.clock.now();
     let before = &object.data["status"];
     let mut list = condition_list(object);
-    conditions::set(&mut list, said, object.metadata.generation, now);
-    let mut status = status;
+    for said in all {
+        conditions::set(&mut list, said, object.metadata.generation, now);
+    }
     status["conditions"] = json!(list);
     let same = status
         .as_object()

@@ -1,19 +1,22 @@
 //! The end of a pool: its Machines go, each drained unless the Cluster goes too; then what is left of the group.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use either::Either;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
-use muster_api::{Machine, MachinePool, names};
-use muster_caches::in_namespace;
+use muster_api::{Machine, MachinePool, names, owners};
 use muster_informers::{Key, Requeue};
 use serde_json::json;
 
-use super::infra_machine::{delete_machine, machine_of, machines, release};
-use super::{Context, POLL, POOL_FINALIZER, PassError, api, cloud, infra_pool};
+use super::ending::{by_uid, delete, delete_machine, machine_of, machines, may_end, release};
+use super::{Context, POLL, POOL_FINALIZER, PassError, api, cloud, infra_pool, members, pause};
 use crate::scale_group::{InstanceState, ScaleGroup, Size};
+
+/// How soon to look again for what another controller is at.
+const SOON: Duration = Duration::from_secs(2);
 
 /// A pass on an InfraMachinePool that is being deleted.
 pub(super) async fn pass<S: ScaleGroup>(
@@ -29,6 +32,10 @@ pub(super) async fn pass<S: ScaleGroup>(
     {
         return Ok(Requeue::Never);
     }
+    if owners::is_orphaning(object) {
+        // First the collector takes it from what it owns.
+        return Ok(Requeue::After(SOON));
+    }
     if context.cloud.adopts(object) {
         if let_go(context, key, owner).await? > 0 {
             return Ok(Requeue::After(POLL));
@@ -37,7 +44,7 @@ pub(super) async fn pass<S: ScaleGroup>(
     }
     let left = match owner {
         Some(pool) => remove_machines(context, key, pool).await?,
-        None => remove_infra_machines(context, key).await?,
+        None => remove_infra_machines(context, key, None).await?,
     };
     if left > 0 {
         return Ok(Requeue::After(POLL));
@@ -82,21 +89,6 @@ async fn finish<S>(
     Ok(Requeue::Never)
 }
 
-/// The pool or its Cluster is going but this object is not yet: nothing is launched any more, Machines go.
-pub(super) async fn empty<S: ScaleGroup>(
-    context: &Context<S>,
-    key: &Key,
-    object: &DynamicObject,
-    pool: &MachinePool,
-) -> Result<Requeue, PassError> {
-    if context.cloud.adopts(object) {
-        let_go(context, key, Some(pool)).await?;
-    } else {
-        remove_machines(context, key, pool).await?;
-    }
-    Ok(Requeue::After(POLL))
-}
-
 /// The end of a pool whose group outlives it: its Machines and InfraMachines go as objects, and nothing else does. Nothing
 /// is drained, no Node goes, no instance is terminated. Returns how many were left at the start.
 async fn let_go<S: ScaleGroup>(
@@ -110,11 +102,7 @@ async fn let_go<S: ScaleGroup>(
     let mut left = infra.len();
     let mut owned: Vec<Arc<Machine>> = Vec::new();
     if let Some(pool) = owner {
-        let value = in_namespace(&key.namespace, &pool.name_any());
-        owned = context
-            .caches
-            .machines
-            .by(context.caches.machines_by_pool, &value);
+        owned = context.caches.machines_of(&key.namespace, &pool.name_any());
         left += owned.len();
     }
     owned.extend(
@@ -154,16 +142,6 @@ async fn let_go<S: ScaleGroup>(
     Ok(left)
 }
 
-fn by_uid(uid: Option<String>) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions {
-            uid,
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    }
-}
-
 /// What is gone already, or is another object by now, needs nothing.
 fn gone(done: Result<(), kube::Error>, what: impl FnOnce() -> String) -> Result<(), PassError> {
     match done {
@@ -180,22 +158,42 @@ async fn remove_machines<S: ScaleGroup>(
     key: &Key,
     pool: &MachinePool,
 ) -> Result<usize, PassError> {
-    hold(context, key).await?;
-    let value = in_namespace(&key.namespace, &pool.name_any());
-    let all: Vec<Arc<Machine>> = context
-        .caches
-        .machines
-        .by(context.caches.machines_by_pool, &value);
+    shrink_to_what_lives(context, key).await?;
+    let mut all = context.caches.machines_of(&key.namespace, &pool.name_any());
+    all.retain(|machine| owners::is_controlled_by(&**machine, pool));
+    if !super::refers_to(context, pool, key) {
+        // The pool has another group by now; only what is left of this one goes.
+        let infra = context
+            .machines
+            .by(context.machines_by_pool, &key.to_string());
+        let ours: HashSet<String> = infra.iter().map(|machine| machine.name_any()).collect();
+        all.retain(|machine| ours.contains(&machine.spec.infrastructure_ref.name));
+    }
     for machine in all.iter().filter(|machine| !machine.is_deleting()) {
         let note = format!("MachinePool {} is being deleted", pool.name_any());
         delete_machine(context, machine, None, "PoolDeleted", note).await?;
     }
-    let left = remove_infra_machines(context, key).await?;
+    let left = remove_infra_machines(context, key, Some(pool)).await?;
     Ok(left + all.len())
 }
 
+/// The pool or its Cluster is going but this object is not yet: nothing is launched any more.
+pub(super) async fn hold<S: ScaleGroup>(
+    context: &Context<S>,
+    key: &Key,
+    object: &DynamicObject,
+) -> Result<Requeue, PassError> {
+    if !context.cloud.adopts(object) {
+        shrink_to_what_lives(context, key).await?;
+    }
+    Ok(Requeue::After(POLL))
+}
+
 /// What the cloud could not launch so far is not wanted any more: a group that goes keeps no more than it has.
-async fn hold<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<(), PassError> {
+async fn shrink_to_what_lives<S: ScaleGroup>(
+    context: &Context<S>,
+    key: &Key,
+) -> Result<(), PassError> {
     let group = context
         .cloud
         .describe(key)
@@ -221,17 +219,16 @@ async fn hold<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<(), Pass
 async fn remove_infra_machines<S: ScaleGroup>(
     context: &Context<S>,
     key: &Key,
+    pool: Option<&MachinePool>,
 ) -> Result<usize, PassError> {
-    let existing = context
-        .machines
-        .by(context.machines_by_pool, &key.to_string());
     let group = context
         .cloud
         .describe(key)
         .await
         .map_err(cloud("describing the scale group"))?
         .unwrap_or_default();
-    for machine in &existing {
+    let existing = members::of_pool(context, key, pool, &group);
+    for machine in existing.iter().filter(|m| !pause::is_paused(m)) {
         let id = muster_api::contract::provider_id(machine);
         let instance = group
             .instances
@@ -240,7 +237,11 @@ async fn remove_infra_machines<S: ScaleGroup>(
         let deleting = machine.metadata.deletion_timestamp.is_some();
         match instance {
             None if deleting => release(context, machine).await?,
-            Some(instance) if deleting && instance.state != InstanceState::Terminating => {
+            Some(instance)
+                if deleting
+                    && instance.state != InstanceState::Terminating
+                    && may_end(context, machine) =>
+            {
                 context
                     .cloud
                     .terminate(key, &instance.id, Size::Lower)
@@ -249,18 +250,7 @@ async fn remove_infra_machines<S: ScaleGroup>(
             }
             // One that has no Machine, or whose Machine is gone, has nobody else to delete it.
             _ if !deleting && machine_of(context, machine).is_none() => {
-                let namespace = machine.namespace().unwrap_or_default();
-                let deleted = machines(context, &namespace)
-                    .delete(&machine.name_any(), &DeleteParams::default())
-                    .await;
-                match deleted {
-                    Ok(Either::Left(object)) => context.machines.absorb(object),
-                    Ok(Either::Right(_)) => {}
-                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                    Err(error) => {
-                        return Err(api(format!("deleting {}", machine.name_any()))(error));
-                    }
-                }
+                delete(context, machine).await?;
             }
             _ => {}
         }

@@ -7,16 +7,13 @@ use std::time::Duration;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use muster_api::{Machine, MachinePool};
-use muster_caches::in_namespace;
 use muster_informers::Key;
 use muster_observe::drain::Rules;
 use muster_observe::machine::{self, Nodes};
 use muster_plan::pool::{Because, Member, Order, Pool, needs_choice, scale_down};
 use serde_json::json;
 
-use super::{
-    Context, PassError, Seen, api, cloud, infra_machine, infra_pool, is_external, marks, surge,
-};
+use super::{Context, PassError, Seen, api, cloud, ending, infra_pool, is_external, marks, surge};
 use crate::scale_group::{Group, ScaleGroup};
 
 /// How many instances are wanted: the pool's number and what a rollout needs beyond it, or the group's own where something
@@ -98,11 +95,7 @@ async fn choose<S: ScaleGroup>(
     desired: u32,
 ) -> Result<Option<Duration>, PassError> {
     let namespace = &seen.key.namespace;
-    let value = in_namespace(namespace, &seen.pool.name_any());
-    let machines = context
-        .caches
-        .machines
-        .by(context.caches.machines_by_pool, &value);
+    let machines = context.caches.machines_of(namespace, &seen.pool.name_any());
     let policy = context.caches.policy(namespace, &seen.pool.name_any());
     let pool = machine::pool(policy.as_deref(), desired);
     let leaving = machines.iter().filter(|m| m.is_deleting()).count();
@@ -153,7 +146,7 @@ async fn choose<S: ScaleGroup>(
             seen.pool.name_any(),
             because.told()
         );
-        infra_machine::delete_machine(context, machine, None, "ScaledDown", note).await?;
+        ending::delete_machine(context, machine, None, "ScaledDown", note).await?;
     }
     Ok(patience)
 }

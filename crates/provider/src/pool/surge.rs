@@ -1,12 +1,9 @@
 //! How many machines more than its size a pool has during a rollout.
 
-use std::sync::Arc;
-
 use kube::ResourceExt;
 use muster_api::conditions::{Reason as _, types};
 use muster_api::reference::Conditioned;
 use muster_api::{Machine, MachinePool};
-use muster_caches::in_namespace;
 use muster_observe::rollout::{rules, too_new};
 use muster_plan::rollout::Strategy;
 
@@ -28,10 +25,7 @@ pub(super) fn surge<S>(
     if rules.strategy == Strategy::OnDelete || too_new(pool, cluster).is_some() {
         return 0;
     }
-    let machines: Vec<Arc<Machine>> = context.caches.machines.by(
-        context.caches.machines_by_pool,
-        &in_namespace(&namespace, &pool.name_any()),
-    );
+    let machines = context.caches.machines_of(&namespace, &pool.name_any());
     let outdated = machines.iter().filter(|m| is_outdated(m)).count();
     muster_plan::rollout::surge(rules.strategy, u32::try_from(outdated).unwrap_or(u32::MAX))
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::observe::OnNode;
+pub(super) use self::observe::existence;
 use self::told::Story;
 use super::drain::cordon::{self, Wanted};
 use super::refusals::Held;
@@ -54,7 +55,14 @@ pub(super) async fn pass(
     let now = context.clock.now();
     let on_node = observe::on_node(context, machine, seen, now);
     let bootstrap = bootstrap(context, machine).await?;
-    let leaving = observe::leaving(machine, seen, on_node.as_ref(), bootstrap.as_deref(), now);
+    let leaving = observe::leaving(
+        machine,
+        seen,
+        on_node.as_ref(),
+        bootstrap.as_deref(),
+        control_plane_goes(context, seen).await,
+        now,
+    );
     let (at, timed_out) = step(&leaving, now);
     let held = context.refusals.of(&key);
     let turn = match (&at, &on_node) {
@@ -88,7 +96,7 @@ pub(super) async fn pass(
         write_status(context, &story, status, message).await?;
     }
     match at {
-        Step::PreDrainHooks(_) | Step::PreTerminateHooks(_) => Ok(Requeue::Never),
+        Step::PreDrainHooks(_) | Step::PreTerminateHooks(_) => Ok(Requeue::After(LEVEL)),
         Step::Drain(limit) => match (&on_node, turn) {
             (Some(on_node), Some(Turn::Go)) => {
                 let next = evict(context, machine, on_node, held, now).await?;
@@ -157,6 +165,26 @@ async fn bootstrap(
     }
 }
 
+/// Whether the control plane of the Machine's Cluster is being deleted: nobody needs its Pods moved. Source: Cluster API.
+async fn control_plane_goes(context: &Context, seen: &Seen) -> bool {
+    let Some(cluster) = &seen.cluster else {
+        return false;
+    };
+    let Some(reference) = &cluster.spec.control_plane_ref else {
+        return false;
+    };
+    let namespace = cluster.namespace().unwrap_or_default();
+    let of_cluster = crate::cluster::key_of;
+    match context
+        .objects
+        .get(&namespace, reference, &context.clusters, of_cluster)
+        .await
+    {
+        Found::Here(object) => object.metadata.deletion_timestamp.is_some(),
+        Found::Missing | Found::Unusable(_) => false,
+    }
+}
+
 /// Whether the drain goes on now.
 fn turn(
     context: &Context,
@@ -187,7 +215,8 @@ pub(super) fn forget(context: &Context, key: &Key) {
     leave(context, key);
 }
 
-fn leave(context: &Context, key: &Key) {
+/// Gives the turn of a Machine's drain to others.
+pub(super) fn leave(context: &Context, key: &Key) {
     for machine in context.drains.leave(key) {
         context.machines.add(machine);
     }
@@ -272,6 +301,7 @@ async fn write_status(
         told::reason(story.at).holds().because(message),
         told::ready(story),
         types::Available::NotReady.fails(),
+        types::Paused::NotPaused.fails(),
     ] {
         conditions::set(&mut status.conditions, said, generation, now);
     }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
 use muster_api::reference::ContractReference;
@@ -11,17 +11,8 @@ use muster_informers::{Key, Requeue};
 use serde_json::json;
 
 use super::super::{NodeSeen, Seen};
+use crate::ownership::by_uid;
 use crate::{Context, PassError, api};
-
-fn by_uid(uid: Option<String>) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions {
-            uid,
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    }
-}
 
 /// Deletes a provider's object, unless it is going already.
 pub(super) async fn delete(

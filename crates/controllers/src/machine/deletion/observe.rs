@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use super::super::drain::cordon::is_cordoned;
 use super::super::{Infrastructure, NodeSeen, Seen, drain};
+use super::told;
 use crate::Context;
 use crate::workload::Workload;
 
@@ -80,6 +81,7 @@ pub(super) fn leaving(
     seen: &Seen,
     on_node: Option<&OnNode>,
     bootstrap: Option<&DynamicObject>,
+    control_plane_goes: bool,
     now: Timestamp,
 ) -> Leaving {
     let times = machine
@@ -93,10 +95,11 @@ pub(super) fn leaving(
         let seconds = seconds.filter(|seconds| *seconds > 0)?;
         Some(SignedDuration::from_secs(i64::from(seconds)))
     };
-    let cluster_deleting = seen
-        .cluster
-        .as_ref()
-        .is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some());
+    let cluster_deleting = control_plane_goes
+        || seen
+            .cluster
+            .as_ref()
+            .is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some());
     let node = match (&seen.node, machine.node_name()) {
         _ if cluster_deleting => NodeConcern::ClusterDeleting,
         // Which of several is its own cannot be told: that is not the same as none.
@@ -112,6 +115,8 @@ pub(super) fn leaving(
         node,
         skips_drain: names::EXCLUDE_DRAIN.is_on(machine),
         skips_volumes: names::EXCLUDE_VOLUME_WAIT.is_on(machine),
+        pre_drain_started: at(&times.wait_for_pre_drain_hook_start_time),
+        passed: told::passed(machine),
         drain_started: at(&times.node_drain_start_time),
         volumes_started: at(&times.wait_for_node_volume_detach_start_time),
         pre_terminate_started: at(&times.wait_for_pre_terminate_hook_start_time),
@@ -136,9 +141,18 @@ pub(super) fn asked(machine: &Machine, now: Timestamp) -> Timestamp {
     time.map_or(now, |time| time.0)
 }
 
-fn existence(object: Option<&DynamicObject>) -> Existence {
+/// Where an object stands that goes with a Machine.
+pub(in crate::machine) fn existence(object: Option<&DynamicObject>) -> Existence {
+    let going = |object: &DynamicObject| object.metadata.deletion_timestamp.is_some();
+    let held = |object: &DynamicObject| {
+        let finalizers = object.finalizers();
+        finalizers
+            .iter()
+            .any(|f| f == names::INFRA_MACHINE_FINALIZER)
+    };
     match object {
         None => Existence::Gone,
+        Some(object) if going(object) && held(object) => Existence::Held,
         Some(object) if object.metadata.deletion_timestamp.is_some() => Existence::Deleting,
         Some(_) => Existence::Present,
     }

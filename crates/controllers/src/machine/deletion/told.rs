@@ -119,6 +119,24 @@ fn unreadable(story: &Story<'_>, so: &str) -> String {
     }
 }
 
+/// How the line about a step begins whose limit passed.
+const PASSED: [(TimedOut, &str); 3] = [
+    (TimedOut::Drain, "* the drain of Node "),
+    (TimedOut::Volumes, "* volumes were not detached from Node "),
+    (TimedOut::Node, "* the deletion of Node "),
+];
+
+/// The steps of a deletion whose limit has passed, as its condition says: it is where they are remembered.
+pub(super) fn passed(machine: &Machine) -> Vec<TimedOut> {
+    let condition = machine.condition_of(types::Deleting::TYPE);
+    let lines = condition.iter().flat_map(|said| said.message.lines());
+    let passed = lines.filter_map(|line| {
+        let found = PASSED.iter().find(|(_, start)| line.starts_with(start));
+        found.map(|(which, _)| *which)
+    });
+    passed.collect()
+}
+
 fn limit_passed(passed: TimedOut, leaving: &Leaving, node: &str) -> String {
     let since = |started: Option<Timestamp>| {
         started.map_or_else(String::new, |at| format!(" (started at {})", second(at)))
@@ -133,7 +151,7 @@ fn limit_passed(passed: TimedOut, leaving: &Leaving, node: &str) -> String {
             since(leaving.volumes_started)
         ),
         TimedOut::Node => format!(
-            "Node {node} could not be deleted within its limit{} and is left behind",
+            "the deletion of Node {node} has not succeeded within its limit{}, so the Node is left behind",
             since(leaving.node_deletion_started)
         ),
     }

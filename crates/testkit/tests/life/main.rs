@@ -1,0 +1,10 @@
+//! The life of Machines and pools in every case that was written down, in virtual time.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails, and says where"
+)]
+
+mod cascade;
+mod loss;
+mod support;
