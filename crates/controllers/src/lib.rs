@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use machine::refusals::Refusals;
 use machine::turns::Drains;
 use objects::Objects;
-use workload::Workloads;
+use workload::{Told, Workloads};
 
 /// What the reconcilers need.
 pub struct Config {
@@ -76,7 +76,7 @@ pub(crate) struct Context {
     pub(crate) sizes: Sizes,
     pub(crate) settings: Settings,
     pub(crate) drains: Drains,
-    pub(crate) refusals: Refusals,
+    pub(crate) refusals: Arc<Refusals>,
     pub(crate) clusters: Queue<Key>,
     pub(crate) pools: Queue<Key>,
     pub(crate) machines: Queue<Key>,
@@ -134,19 +134,23 @@ pub(crate) fn difference(
 /// Starts the reconcilers.
 pub fn start(config: Config) -> TaskTracker {
     let (clusters, pools, machines) = (Queue::default(), Queue::default(), Queue::default());
+    let refusals: Arc<Refusals> = Arc::default();
     let objects = Objects::new(config.client.clone(), config.caches.clone());
     let context = Arc::new(Context {
         workloads: Workloads::new(
             config.connector,
             config.caches.clone(),
-            clusters.clone(),
-            pools.clone(),
-            machines.clone(),
+            Told {
+                clusters: clusters.clone(),
+                pools: pools.clone(),
+                machines: machines.clone(),
+                refusals: Arc::clone(&refusals),
+            },
             config.clock.clone(),
             config.workloads,
         ),
         drains: Drains::new(config.settings.concurrent_drains),
-        refusals: Refusals::default(),
+        refusals,
         settings: config.settings,
         events: Events::new(config.client.clone(), "muster"),
         sizes: Sizes::new(config.client.clone(), config.caches.clone()),

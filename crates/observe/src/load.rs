@@ -75,7 +75,8 @@ pub fn name_of(budget: &PodDisruptionBudget) -> String {
     )
 }
 
-fn read(budget: &PodDisruptionBudget) -> Budget {
+/// A budget as a choice of machines sees it.
+pub fn read(budget: &PodDisruptionBudget) -> Budget {
     let status = budget.status.clone().unwrap_or_default();
     // What its status says of another spec is not followed. Source: Kubernetes.
     let current = status.observed_generation >= budget.metadata.generation;

@@ -3,13 +3,16 @@
 //! Rules are a list of small functions, each answering or passing; the order of the list is the precedence, and is
 //! Cluster API's.
 
+pub mod asking;
 mod told;
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-pub use told::{NoRoom, Refusal, is_held_by_budgets, left_behind, message};
+pub use told::{
+    NoRoom, Refusal, is_held_by_budgets, left_behind, message, refused_lines, since_when,
+};
 
 /// A Pod by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -186,6 +189,13 @@ impl Step {
             && self.completing.is_empty()
             && self.later.is_empty()
     }
+}
+
+/// When Pods that are going cease to count though nobody says so: their Node is unreachable.
+pub fn next_to_cease(step: &Step, node: Node) -> Option<Timestamp> {
+    let ends = step.going.iter().map(|(_, end)| *end).min();
+    let ceases = ends.map(|end| end.saturating_add(GONE_AFTER).unwrap_or(Timestamp::MAX));
+    ceases.filter(|_| node.unreachable)
 }
 
 /// What a drain does next with the Pods of a Node: only those of the lowest order that is present, the others wait.

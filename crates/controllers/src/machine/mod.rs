@@ -1,5 +1,6 @@
 //! Machines: bound to their InfraMachine and their Node while they live, taken apart in order when they go.
 
+mod binding;
 mod deletion;
 pub(crate) mod drain;
 mod loss;
@@ -107,6 +108,8 @@ pub(crate) struct Seen {
     pub(crate) infrastructure: Infrastructure,
     pub(crate) workload: Option<Arc<Workload>>,
     pub(crate) node: NodeSeen,
+    /// Nodes that claim its instance too, and are not it.
+    pub(crate) rivals: Vec<String>,
 }
 
 /// What was seen of the InfraMachine.
@@ -153,26 +156,15 @@ async fn observe(context: &Context, machine: &Machine) -> Seen {
             Infrastructure::Here(object) => contract::provider_id(object),
             _ => None,
         });
-    let node = match (&workload, id) {
-        (None, _) => NodeSeen::Unreachable,
-        (Some(workload), id) => {
-            let nodes = id.map(|id| workload.nodes_of(&id)).unwrap_or_default();
-            match nodes.as_slice() {
-                [node] => NodeSeen::Here(Arc::clone(node)),
-                [] => NodeSeen::Missing,
-                several => {
-                    // The one that is bound keeps the binding; a second claim never takes it.
-                    let bound = several
-                        .iter()
-                        .find(|node| machine.node_name() == Some(&node.name_any()));
-                    match bound {
-                        Some(node) => NodeSeen::Here(Arc::clone(node)),
-                        None => {
-                            NodeSeen::Several(several.iter().map(|node| node.name_any()).collect())
-                        }
-                    }
-                }
-            }
+    let addresses = match &infrastructure {
+        Infrastructure::Here(object) => contract::addresses(object),
+        Infrastructure::Missing | Infrastructure::Unusable(_) => Vec::new(),
+    };
+    let (node, rivals) = match &workload {
+        None => (NodeSeen::Unreachable, Vec::new()),
+        Some(workload) => {
+            let claims = id.map(|id| workload.nodes_of(&id)).unwrap_or_default();
+            binding::choose(&claims, machine.node_name(), &addresses)
         }
     };
     Seen {
@@ -180,6 +172,7 @@ async fn observe(context: &Context, machine: &Machine) -> Seen {
         infrastructure,
         workload,
         node,
+        rivals,
     }
 }
 

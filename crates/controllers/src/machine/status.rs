@@ -17,7 +17,7 @@ use muster_informers::Requeue;
 use muster_observe::rollout::{self, Judged};
 use serde_json::json;
 
-use super::{Infrastructure, NODE_POLL, NodeSeen, Seen};
+use super::{Infrastructure, NODE_POLL, NodeSeen, Seen, binding};
 use crate::{Context, PassError, api, difference};
 
 pub(super) async fn write(
@@ -159,7 +159,13 @@ fn node(machine: &Machine, seen: &Seen) -> (Said, Said) {
         )
     };
     match &seen.node {
-        NodeSeen::Here(node) => healthy(node),
+        NodeSeen::Here(node) => {
+            let (mut ready, healthy) = healthy(node);
+            if let Some(told) = binding::told(&seen.rivals) {
+                ready.message = [ready.message, told].join("\n").trim_start().to_owned();
+            }
+            (ready, healthy)
+        }
         NodeSeen::Missing => match machine.node_name() {
             Some(name) => both(
                 Status::False,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use kube::config::Kubeconfig;
 use muster_api::names;
@@ -21,6 +22,8 @@ use muster_observe::{Clusters, View};
 use muster_provider::workload::Connector;
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::machine::refusals::Refusals;
 
 pub use caches::{OPEN, Workload};
 
@@ -34,12 +37,22 @@ pub struct Workloads(Arc<Inner>);
 struct Inner {
     connector: Arc<dyn Connector>,
     caches: Management,
-    clusters: Queue<Key>,
-    pools: Queue<Key>,
-    machines: Queue<Key>,
+    told: Told,
     clock: Clock,
     readable: Clusters,
     connected: Mutex<HashMap<Key, Connection>>,
+}
+
+/// Who is told of changes in workload clusters.
+pub(crate) struct Told {
+    /// Clusters whose connection comes or goes.
+    pub(crate) clusters: Queue<Key>,
+    /// Pools whose Nodes come, go or come anew.
+    pub(crate) pools: Queue<Key>,
+    /// Machines whose Node, Pods, volumes or budgets change.
+    pub(crate) machines: Queue<Key>,
+    /// Which Machines wait for which budgets.
+    pub(crate) refusals: Arc<Refusals>,
 }
 
 /// A connection, with what keeps it alive; both end with it.
@@ -49,23 +62,18 @@ struct Connection {
 }
 
 impl Workloads {
-    /// No connections yet. Changes in workload clusters put Clusters, pools and Machines on the queues; `readable` is told
-    /// which clusters can be looked into.
-    pub fn new(
+    /// No connections yet; `readable` is told which clusters can be looked into.
+    pub(crate) fn new(
         connector: Arc<dyn Connector>,
         caches: Management,
-        clusters: Queue<Key>,
-        pools: Queue<Key>,
-        machines: Queue<Key>,
+        told: Told,
         clock: Clock,
         readable: Clusters,
     ) -> Self {
         Self(Arc::new(Inner {
             connector,
             caches,
-            clusters,
-            pools,
-            machines,
+            told,
             clock,
             readable,
             connected: Mutex::default(),
@@ -196,6 +204,7 @@ impl Workloads {
         let key = cluster.clone();
         let (mut nodes, mut pods) = (workload.nodes.subscribe(), workload.pods.subscribe());
         let mut attachments = workload.attachments.subscribe();
+        let mut budgets = workload.budgets.subscribe();
         tokio::spawn(async move {
             let of_node = |name: &str| {
                 let value = in_cluster(&key.namespace, &key.name, name);
@@ -207,26 +216,44 @@ impl Workloads {
             loop {
                 tokio::select! {
                     Some(change) = nodes.recv() => {
+                        // A pool's list of its Nodes has their uids.
+                        let uid = |node: &Option<Arc<Node>>| node.as_ref().and_then(|node| node.uid());
+                        let anew = uid(&change.old) != uid(&change.new);
                         for node in change.either() {
                             let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
                             let value = in_cluster(&key.namespace, &key.name, &identity(&id));
                             let bound = inner.caches.machines.by(inner.caches.machines_by_provider_id, &value);
                             for machine in bound.iter().chain(&of_node(&node.name_any())) {
-                                inner.machines.add(Key::of(&**machine));
+                                inner.told.machines.add(Key::of(&**machine));
+                                if let Some(pool) = inner.caches.pool_key_of(machine).filter(|_| anew) {
+                                    inner.told.pools.add(pool);
+                                }
                             }
+                        }
+                    }
+                    Some(change) = budgets.recv() => {
+                        // Budgets matter to Machines of which Pods were refused.
+                        let namespace = change.either().last().and_then(|budget| budget.namespace());
+                        let held = namespace.map(|namespace| inner.told.refusals.in_namespace(&namespace));
+                        let ours = |machine: &Key| {
+                            let machine = inner.caches.machines.get(machine);
+                            machine.is_some_and(|m| m.spec.cluster_name == key.name)
+                        };
+                        for machine in held.into_iter().flatten().filter(ours) {
+                            inner.told.machines.add(machine);
                         }
                     }
                     Some(change) = pods.recv() => {
                         // Pods matter to Machines that are being drained.
                         let node = change.either().last().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
                         for machine in node.iter().flat_map(|node| of_node(node)).filter(|m| m.is_deleting()) {
-                            inner.machines.add(Key::of(&*machine));
+                            inner.told.machines.add(Key::of(&*machine));
                         }
                     }
                     Some(change) = attachments.recv() => {
                         let node = change.either().last().map(|attachment| attachment.spec.node_name.clone());
                         for machine in node.iter().flat_map(|node| of_node(node)).filter(|m| m.is_deleting()) {
-                            inner.machines.add(Key::of(&*machine));
+                            inner.told.machines.add(Key::of(&*machine));
                         }
                     }
                     else => return,
@@ -253,7 +280,7 @@ impl Workloads {
                         tracing::info!(%cluster, "the API of the workload cluster answers again");
                         // Watches that were under way may hang for minutes yet: it is connected to anew, with new caches.
                         workloads.forget(&cluster);
-                        workloads.0.clusters.add(cluster);
+                        workloads.0.told.clusters.add(cluster);
                         return;
                     }
                 }
@@ -263,7 +290,7 @@ impl Workloads {
 
     /// Everything of a cluster is looked at: its connection came or went.
     fn wake(&self, cluster: &Key) {
-        self.0.clusters.add(cluster.clone());
+        self.0.told.clusters.add(cluster.clone());
         let value = in_namespace(&cluster.namespace, &cluster.name);
         for pool in self
             .0
@@ -271,7 +298,7 @@ impl Workloads {
             .pools
             .by(self.0.caches.pools_by_cluster, &value)
         {
-            self.0.pools.add(Key::of(&*pool));
+            self.0.told.pools.add(Key::of(&*pool));
         }
         for machine in self
             .0
@@ -279,7 +306,7 @@ impl Workloads {
             .machines
             .by(self.0.caches.machines_by_cluster, &value)
         {
-            self.0.machines.add(Key::of(&*machine));
+            self.0.told.machines.add(Key::of(&*machine));
         }
     }
 }

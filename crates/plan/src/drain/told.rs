@@ -31,15 +31,24 @@ pub struct NoRoom {
     pub never: Option<String>,
     /// Pods of the budgets that are not ready, with what is known of why.
     pub unready: Vec<String>,
+    /// The budget's policy, where it is that which keeps this Pod, which is not ready itself.
+    pub keeps_unready: Option<String>,
 }
 
 impl NoRoom {
     fn told(&self, since: Timestamp) -> String {
         let mut text = format!(
-            "cannot evict pod as it would violate the pod's disruption budget. {} (since {})",
+            "cannot evict pod as it would violate the pod's disruption budget. {}{SINCE}{}{OF_BUDGET}{})",
             self.text,
-            second(since)
+            second(since),
+            self.budgets.join(", ")
         );
+        if let Some(policy) = &self.keeps_unready {
+            let _ = write!(
+                text,
+                "; the Pod is not ready, and unhealthyPodEvictionPolicy {policy} keeps it all the same: AlwaysAllow in this budget would let it go"
+            );
+        }
         if let Some(never) = &self.never {
             let _ = write!(
                 text,
@@ -64,6 +73,27 @@ impl NoRoom {
         }
         text
     }
+}
+
+/// What stands before the time of the first refusal, and between it and the names of the budgets.
+const SINCE: &str = " (since ";
+const OF_BUDGET: &str = "; budget ";
+
+/// The lines of a drain's message that tell of refusals by budgets.
+pub fn refused_lines(message: &str) -> impl Iterator<Item = &str> {
+    let lines = message.lines();
+    lines.filter(|line| line.contains(SINCE) && line.contains(OF_BUDGET))
+}
+
+/// Since when budgets have refused, by their names, as a message of a drain says it: it is where that is remembered.
+pub fn since_when(message: &str) -> BTreeMap<String, Timestamp> {
+    let told = refused_lines(message).filter_map(|line| {
+        let (_, rest) = line.split_once(SINCE)?;
+        let (told, _) = rest.split_once(')')?;
+        let (since, budgets) = told.split_once(OF_BUDGET)?;
+        Some((budgets.to_owned(), since.parse().ok()?))
+    });
+    told.collect()
 }
 
 /// Whether all that keeps a drain from its end are budgets without room.
@@ -251,6 +281,7 @@ mod tests {
                 Refusal::Budget(NoRoom {
                     text: "The disruption budget web needs 5 healthy pods and has 5 currently"
                         .to_owned(),
+                    budgets: vec!["ns/web".to_owned()],
                     unready: vec!["ns/web-2 (CrashLoopBackOff)".to_owned()],
                     ..NoRoom::default()
                 }),
@@ -272,9 +303,11 @@ mod tests {
         assert_eq!(
             text,
             "Drain not completed yet (started at 1970-01-01T00:00:00Z):\n\
-             * Pod ns/web-1: cannot evict pod as it would violate the pod's disruption budget. The disruption budget web needs 5 healthy pods and has 5 currently (since 1970-01-01T00:01:00Z); not ready of its Pods: ns/web-2 (CrashLoopBackOff)\n\
+             * Pod ns/web-1: cannot evict pod as it would violate the pod's disruption budget. The disruption budget web needs 5 healthy pods and has 5 currently (since 1970-01-01T00:01:00Z; budget ns/web); not ready of its Pods: ns/web-2 (CrashLoopBackOff)\n\
              * Pod ns/slow: deletionTimestamp set, but still not removed from the Node, 50s past the end of the grace period\n\
              * At 1970-01-01T00:05:00Z the drain timeout passes, and the machine is terminated with what is left on it"
         );
+        let told = since_when(&text);
+        assert_eq!(told, BTreeMap::from([("ns/web".to_owned(), at(60))]));
     }
 }

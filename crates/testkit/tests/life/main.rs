@@ -6,5 +6,9 @@
 )]
 
 mod cascade;
+mod drain;
+mod hooks;
 mod loss;
+mod pause;
+mod strangers;
 mod support;

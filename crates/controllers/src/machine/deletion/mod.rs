@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use muster_api::conditions::{self, Reason as _, types};
 use muster_api::machine::{MachinePhase, MachineStatus};
+use muster_api::reference::Conditioned as _;
 use muster_api::{Machine, names};
 use muster_informers::{Key, Requeue};
 use muster_plan::drain as plan_drain;
@@ -27,7 +28,7 @@ use crate::objects::Found;
 use crate::workload::OPEN;
 use crate::{Context, PassError};
 
-/// How soon refused evictions are asked for again.
+/// How soon what failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 /// How soon a drain that waits for its turn asks again; it is woken when one before it ends.
 const TURN: Duration = Duration::from_secs(10);
@@ -243,32 +244,42 @@ async fn evict(
     let Ok(step) = &on_node.drain else {
         return Ok(LEVEL);
     };
-    let refused = drain::evict(
+    let told = machine
+        .condition_of(types::Deleting::TYPE)
+        .map(|said| plan_drain::since_when(&said.message))
+        .unwrap_or_default();
+    let (asked, next) = drain::evict(
         &on_node.workload,
         &step.evict,
         on_node.unreachable,
-        &before.refused,
+        &before.asked,
+        &told,
         now,
     )
     .await;
+    let (was, refused) = (before.refused(), plan_drain::asking::refusals(&asked));
     let stuck = plan_drain::is_held_by_budgets(step, &refused)
         && drain::waits_for_room(&on_node.workload, &step.evict);
-    let news = refused.len() != before.refused.len()
-        || refused.iter().any(|(pod, (refusal, _))| {
-            before.refused.get(pod).map(|(was, _)| was) != Some(refusal)
-        });
-    let waits = !refused.is_empty();
+    let news = refused.len() != was.len()
+        || refused
+            .iter()
+            .any(|(pod, (refusal, _))| was.get(pod).map(|(was, _)| was) != Some(refusal));
     let held = Held {
-        refused,
+        asked,
         stuck: stuck.then(|| before.stuck.unwrap_or(now)),
     };
     context.refusals.set(&Key::of(machine), held);
-    Ok(match (news, waits) {
+    if news {
         // What was refused is told at once, not at the next try.
-        (true, _) => Duration::ZERO,
-        (false, true) => RETRY,
-        (false, false) => LEVEL,
-    })
+        return Ok(Duration::ZERO);
+    }
+    let node = plan_drain::Node {
+        unreachable: on_node.unreachable,
+    };
+    let ceases = plan_drain::next_to_cease(step, node).map(|at| at.duration_since(now));
+    let soonest = next.into_iter().chain(ceases).min();
+    let soonest = soonest.and_then(|left| Duration::try_from(left).ok());
+    Ok(soonest.map_or(LEVEL, |left| left.min(LEVEL)))
 }
 
 /// Records the start of a step that begins now.

@@ -15,7 +15,7 @@ use muster_provider::events::about;
 
 use super::super::drain::cordon::Outcome;
 use super::super::refusals::Held;
-use super::super::{NodeSeen, Seen};
+use super::super::{NodeSeen, Seen, binding};
 use super::observe::OnNode;
 use crate::Context;
 
@@ -73,6 +73,10 @@ pub(super) fn message(story: &Story<'_>) -> String {
         Step::Node => format!("Deleting Node {node}"),
         Step::Done => "Deletion completed".to_owned(),
     };
+    if let Some(told) = binding::told(&story.seen.rivals) {
+        text.push_str("\n* ");
+        text.push_str(&told);
+    }
     for passed in story.timed_out {
         text.push_str("\n* ");
         text.push_str(&limit_passed(*passed, story.leaving, node));
@@ -101,7 +105,7 @@ fn drain(story: &Story<'_>, limit: Option<Timestamp>) -> String {
         (_, Err(why)) => format!("Node {node} is not drained: {why}"),
         (_, Ok(step)) => {
             let since = story.leaving.drain_started.unwrap_or(story.now);
-            plan_drain::message(since, step, &story.held.refused, limit, story.now)
+            plan_drain::message(since, step, &story.held.refused(), limit, story.now)
         }
     }
 }
@@ -112,10 +116,22 @@ fn unreadable(story: &Story<'_>, so: &str) -> String {
             "the Nodes {} all claim the providerID of this Machine, so {so}; delete all but the true one",
             nodes.join(", ")
         ),
-        _ => format!(
-            "the API of Cluster {} does not answer, so {so}; it is tried again",
-            story.machine.spec.cluster_name
-        ),
+        _ => {
+            let mut text = format!(
+                "the API of Cluster {} does not answer, so {so}; it is tried again",
+                story.machine.spec.cluster_name
+            );
+            // What held the drain before is what will when it goes on.
+            let before = story.machine.condition_of(types::Deleting::TYPE);
+            for line in before
+                .iter()
+                .flat_map(|said| plan_drain::refused_lines(&said.message))
+            {
+                text.push('\n');
+                text.push_str(line);
+            }
+            text
+        }
     }
 }
 
@@ -186,13 +202,8 @@ pub(super) fn ready(story: &Story<'_>) -> Said {
 
 fn causes(story: &Story<'_>) -> Vec<&'static str> {
     use plan_drain::Refusal;
-    let refused = |wanted: fn(&Refusal) -> bool| {
-        story
-            .held
-            .refused
-            .values()
-            .any(|(refusal, _)| wanted(refusal))
-    };
+    let held = story.held.refused();
+    let refused = |wanted: fn(&Refusal) -> bool| held.values().any(|(refusal, _)| wanted(refusal));
     let step = story
         .on_node
         .and_then(|on_node| on_node.drain.as_ref().ok());

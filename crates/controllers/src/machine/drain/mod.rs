@@ -3,15 +3,16 @@
 pub(super) mod cordon;
 pub(crate) mod refusal;
 
+use std::collections::BTreeMap;
+
 use futures::{FutureExt, StreamExt};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use muster_api::{Cluster, Machine};
 use muster_observe::View;
 use muster_observe::drain::{Rules, pod as drained};
-use muster_plan::drain::{Pod, Refusal};
-
-use super::refusals::OfPods;
+use muster_plan::drain::asking::{Asked, answered, due, waits};
+use muster_plan::drain::{Pod, PodName};
 
 use crate::Context;
 use crate::workload::Workload;
@@ -41,31 +42,47 @@ pub(super) fn pods(
         .collect())
 }
 
-/// Asks for the eviction of Pods; returns those that were refused, with the time since when.
+/// Asks for the eviction of the Pods whose turn it is; what is remembered of each Pod then, and how soon the next is to be
+/// asked for. `told` says since when budgets have refused, as far as that was said.
 pub(super) async fn evict(
     workload: &Workload,
     pods: &[Pod],
     unreachable: bool,
-    before: &OfPods,
+    before: &BTreeMap<PodName, Asked>,
+    told: &BTreeMap<String, Timestamp>,
     now: Timestamp,
-) -> OfPods {
-    let asked = pods.iter().map(|pod| {
-        refusal::ask(workload, pod, unreachable)
-            .map(move |refusal| (pod, refusal))
-            .boxed()
-    });
-    let answers: Vec<(&Pod, Option<Refusal>)> = futures::stream::iter(asked.collect::<Vec<_>>())
+) -> (BTreeMap<PodName, Asked>, Option<SignedDuration>) {
+    let mut asked: BTreeMap<PodName, Asked> = BTreeMap::new();
+    let mut next: Option<SignedDuration> = None;
+    let mut asking = Vec::new();
+    for pod in pods {
+        let grounds = refusal::grounds(workload, &pod.name);
+        let last = before.get(&pod.name);
+        match (due(pod, &grounds, last, now), last) {
+            (Some(left), Some(last)) => {
+                next = Some(next.map_or(left, |next| next.min(left)));
+                asked.insert(pod.name.clone(), waits(last.clone(), grounds));
+            }
+            _ => asking.push(
+                refusal::ask(workload, pod, unreachable)
+                    .map(move |refusal| (pod, grounds, refusal))
+                    .boxed(),
+            ),
+        }
+    }
+    let answers: Vec<_> = futures::stream::iter(asking)
         .buffer_unordered(PARALLEL)
         .collect()
         .await;
-    answers
-        .into_iter()
-        .filter_map(|(pod, refusal)| {
-            let refusal = refusal?;
-            let since = before.get(&pod.name).map_or(now, |(_, since)| *since);
-            Some((pod.name.clone(), (refusal, since)))
-        })
-        .collect()
+    for (pod, grounds, refusal) in answers {
+        let last = before.get(&pod.name);
+        let answer = answered(pod, grounds.clone(), last, refusal, told, now);
+        if let Some(left) = due(pod, &grounds, Some(&answer), now) {
+            next = Some(next.map_or(left, |next| next.min(left)));
+        }
+        asked.insert(pod.name.clone(), answer);
+    }
+    (asked, next)
 }
 
 /// Whether one of the Pods that are refused could go if another of its budget found a Node.

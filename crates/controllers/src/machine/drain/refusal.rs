@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod as CorePod;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DeleteParams, EvictParams, Preconditions};
-use kube::core::SelectorExt;
+use k8s_openapi::api::policy::v1::{Eviction, PodDisruptionBudget};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
+use kube::api::PostParams;
+use kube::core::{SelectorExt, Status};
 use kube::{Api, ResourceExt};
 use muster_informers::Key;
-use muster_observe::load::{name_of, never, selector};
+use muster_observe::drain::is_ready;
+use muster_observe::load::{name_of, never, read, selector};
+use muster_plan::drain::asking::{Grounds, Room};
 use muster_plan::drain::{NoRoom, Pod, PodName, Refusal};
 
 use crate::workload::Workload;
@@ -16,22 +19,25 @@ use crate::workload::Workload;
 /// Asks for the eviction of a Pod; nothing when it goes, or is gone.
 pub(super) async fn ask(workload: &Workload, pod: &Pod, unreachable: bool) -> Option<Refusal> {
     let api: Api<CorePod> = Api::namespaced(workload.client.clone(), &pod.name.namespace);
-    let mut options = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(pod.uid.clone()),
-            resource_version: None,
+    let eviction = Eviction {
+        metadata: ObjectMeta {
+            name: Some(pod.name.name.clone()),
+            ..ObjectMeta::default()
+        },
+        delete_options: Some(DeleteOptions {
+            // Nobody on the Node can use the time. Source: Cluster API.
+            grace_period_seconds: unreachable.then_some(1),
+            preconditions: Some(Preconditions {
+                uid: Some(pod.uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteOptions::default()
         }),
-        ..DeleteParams::default()
     };
-    if unreachable {
-        // Nobody on the Node can use the time. Source: Cluster API.
-        options.grace_period_seconds = Some(1);
-    }
-    let params = EvictParams {
-        delete_options: Some(options),
-        ..EvictParams::default()
-    };
-    let error = match api.evict(&pod.name.name, &params).await {
+    // Not by `Api::evict`, which sends the options under a name that no server knows.
+    let params = PostParams::default();
+    let asked = api.create_subresource::<_, Status>("eviction", &pod.name.name, &params, &eviction);
+    let error = match asked.await {
         Ok(_) => return None,
         Err(kube::Error::Api(status)) => status,
         Err(error) => return Some(Refusal::Failed(error.to_string())),
@@ -85,8 +91,48 @@ fn no_room(workload: &Workload, pod: &PodName, text: String) -> NoRoom {
     NoRoom {
         text,
         never: budgets.iter().find_map(|budget| never(budget)),
+        keeps_unready: keeps_unready(workload, pod, &budgets),
         budgets: named(&budgets),
         unready: unready(workload, &pod.namespace, &budgets),
+    }
+}
+
+/// The policy of the budgets that keeps a Pod which is not ready, if one does.
+fn keeps_unready(
+    workload: &Workload,
+    pod: &PodName,
+    budgets: &[Arc<PodDisruptionBudget>],
+) -> Option<String> {
+    let found = workload.pods.get(&Key::new(&pod.namespace, &pod.name))?;
+    let policy = budgets
+        .iter()
+        .filter_map(|budget| budget.spec.as_ref())
+        .map(|spec| spec.unhealthy_pod_eviction_policy.as_deref())
+        // Kubernetes' default. Source: its documentation of budgets.
+        .map(|policy| policy.unwrap_or("IfHealthyBudget"))
+        .find(|policy| *policy != "AlwaysAllow")?;
+    (!is_ready(&found)).then(|| policy.to_owned())
+}
+
+/// What the answer to the eviction of a Pod rests on now.
+pub(super) fn grounds(workload: &Workload, pod: &PodName) -> Grounds {
+    let found = workload.pods.get(&Key::new(&pod.namespace, &pod.name));
+    let budgets = selecting(workload, pod);
+    Grounds {
+        ready: found.is_some_and(|found| is_ready(&found)),
+        budgets: budgets
+            .iter()
+            .map(|budget| (name_of(budget), room(budget)))
+            .collect(),
+    }
+}
+
+fn room(budget: &PodDisruptionBudget) -> Room {
+    let read = read(budget);
+    Room {
+        generation: budget.metadata.generation.unwrap_or_default(),
+        open: read.allowed > 0,
+        lets_unready_go: read.lets_unready_go,
     }
 }
 
