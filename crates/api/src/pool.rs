@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::MachineSpec;
+use crate::names;
 use crate::reference::{DeprecatedCondition, ObjectMeta, VersionCount};
 
 /// What a MachinePool is wanted to be.
@@ -32,7 +33,7 @@ pub struct MachinePoolSpec {
     /// The Cluster it belongs to; never changes.
     #[schemars(length(min = 1, max = 63))]
     pub cluster_name: String,
-    /// How many machines are wanted; 1 when not given.
+    /// How many machines are wanted; when not given, the autoscaler's smallest size or what there is within its bounds, else 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// What its machines are made from.
@@ -200,7 +201,27 @@ pub struct MachinePoolStatusV1Beta1 {
 impl MachinePool {
     /// How many machines are wanted; negative input counts as none.
     pub fn desired_replicas(&self) -> u32 {
-        u32::try_from(self.spec.replicas.unwrap_or(1)).unwrap_or(0)
+        let default = || self.default_replicas();
+        u32::try_from(self.spec.replicas.unwrap_or_else(default)).unwrap_or(0)
+    }
+
+    /// How many machines are wanted where `spec.replicas` does not say: what there is, held between the bounds that Cluster
+    /// Autoscaler has for the pool, or the lower of them for a pool that has none yet. Without both bounds it is 1.
+    /// Source: Cluster API's defaulting of MachinePools.
+    pub fn default_replicas(&self) -> i32 {
+        let bound = |key: crate::keys::Annotation<u32>| {
+            let read = key.read(self).ok().flatten();
+            read.and_then(|bound| i32::try_from(bound).ok())
+        };
+        let bounds = bound(names::AUTOSCALER_MIN_SIZE)
+            .zip(bound(names::AUTOSCALER_MAX_SIZE))
+            .filter(|(min, max)| min <= max);
+        let have = self.status.as_ref().and_then(|status| status.replicas);
+        match (bounds, have) {
+            (Some((min, max)), Some(have)) => have.clamp(min, max),
+            (Some((min, _)), None) => min,
+            (None, _) => 1,
+        }
     }
 
     /// What its machines are bootstrapped with: the object, where there is one, else the Secret. What the Secret holds is
@@ -219,5 +240,34 @@ impl MachinePool {
     /// Whether its deletion was asked for.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt as _;
+
+    use super::*;
+
+    #[test]
+    fn absent_replicas_follow_the_autoscalers_bounds() {
+        let mut pool = MachinePool::new("workers", MachinePoolSpec::default());
+        assert_eq!(pool.desired_replicas(), 1);
+        let bounds = [
+            (names::AUTOSCALER_MIN_SIZE, "3"),
+            (names::AUTOSCALER_MAX_SIZE, "5"),
+        ];
+        for (key, value) in bounds {
+            pool.annotations_mut().insert(key.into(), value.to_owned());
+        }
+        assert_eq!(pool.desired_replicas(), 3);
+        for (have, wanted) in [(0, 3), (4, 4), (9, 5)] {
+            pool.status.get_or_insert_default().replicas = Some(have);
+            assert_eq!(pool.desired_replicas(), wanted);
+        }
+        pool.spec.replicas = Some(7);
+        assert_eq!(pool.desired_replicas(), 7, "what is given counts");
+        pool.spec.replicas = Some(-1);
+        assert_eq!(pool.desired_replicas(), 0);
     }
 }

@@ -1,12 +1,15 @@
 //! Objects of providers that belong to a Cluster, a pool or a Machine: taken into ownership, and deleted with their owner.
 
+use either::Either;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
+use kube::runtime::events::EventType;
+use kube::{Api, ResourceExt};
 use muster_api::reference::ContractReference;
-use muster_api::{names, owners};
+use muster_api::{Machine, names, owners};
 use muster_informers::{Key, Queue};
+use muster_provider::events::about;
 use serde_json::json;
 
 use crate::objects::{Found, KeyOf};
@@ -125,4 +128,28 @@ pub(crate) async fn remove(
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(true),
         Err(error) => Err(api(what())(error)),
     }
+}
+
+/// Deletes a Machine, so that it is drained, and says why.
+pub(crate) async fn delete_machine(
+    context: &Context,
+    machine: &Machine,
+    reason: &str,
+    note: String,
+) -> Result<(), PassError> {
+    let name = machine.name_any();
+    tracing::info!(machine = %Key::of(machine), reason, %note, "Machine deleted");
+    context
+        .events
+        .say(&about(machine), EventType::Normal, reason, "Delete", note)
+        .await;
+    let namespace = machine.namespace().unwrap_or_default();
+    let machines: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
+    match machines.delete(&name, &by_uid(machine.uid())).await {
+        Ok(Either::Left(object)) => context.caches.machines.absorb(object),
+        Ok(Either::Right(_)) => {}
+        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+        Err(error) => return Err(api(format!("deleting Machine {name}"))(error)),
+    }
+    Ok(())
 }

@@ -1,17 +1,14 @@
 //! A pool's Machine whose InfraMachine is being deleted or is gone does not stay: nothing would ever end it.
 
-use either::Either;
-use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use muster_api::conditions::{Reason as _, types};
 use muster_api::reference::Conditioned as _;
 use muster_api::{Machine, owners};
-use muster_informers::{Key, Requeue};
+use muster_informers::Requeue;
 use muster_plan::machine::{Existence, Loss, loss};
-use muster_provider::events::about;
 
 use super::{Infrastructure, Seen, deletion};
-use crate::ownership::by_uid;
+use crate::ownership::delete_machine;
 use crate::{Context, PassError, api};
 
 /// Deletes the Machine if its InfraMachine is; how soon to look again, where it may come back.
@@ -55,7 +52,7 @@ pub(super) async fn settle(
             ),
         ),
     };
-    delete(context, machine, reason, note).await?;
+    delete_machine(context, machine, reason, note).await?;
     Ok(Some(Requeue::Never))
 }
 
@@ -74,27 +71,4 @@ async fn is_there(context: &Context, machine: &Machine) -> Result<bool, PassErro
             reference.kind, reference.name
         )))?;
     Ok(found.is_some())
-}
-
-async fn delete(
-    context: &Context,
-    machine: &Machine,
-    reason: &str,
-    note: String,
-) -> Result<(), PassError> {
-    let name = machine.name_any();
-    tracing::info!(machine = %Key::of(machine), reason, %note, "Machine deleted");
-    context
-        .events
-        .say(&about(machine), EventType::Normal, reason, "Delete", note)
-        .await;
-    let namespace = machine.namespace().unwrap_or_default();
-    let machines: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
-    match machines.delete(&name, &by_uid(machine.uid())).await {
-        Ok(Either::Left(object)) => context.caches.machines.absorb(object),
-        Ok(Either::Right(_)) => {}
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
-        Err(error) => return Err(api(format!("deleting Machine {name}"))(error)),
-    }
-    Ok(())
 }

@@ -1,16 +1,19 @@
 //! The end of a pool: bootstrap and infrastructure objects, which take the Machines along, then the finalizer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muster_api::{MachinePool, names, owners};
+use muster_api::conditions::{Reason as _, types};
+use muster_api::reference::Conditioned as _;
+use muster_api::{Machine, MachinePool, names, owners};
 use muster_informers::Requeue;
 use serde_json::json;
 
 use super::{key_of, machines, status};
-use crate::ownership::remove;
+use crate::ownership::{delete_machine, remove};
 use crate::{Context, PassError, api};
 
 /// How soon to look again for what the garbage collector is at.
@@ -47,10 +50,17 @@ pub(super) async fn pass(
     let mut left = context.caches.machines_of(&namespace, &pool.name_any());
     left.retain(|machine| owners::is_controlled_by(&**machine, &**pool));
     machines::limit_leaving(context, pool, &left).await?;
+    if waiting.is_empty() {
+        // A provider that has gone without its Machines leaves them to nobody else.
+        for machine in left.iter().filter(|machine| !machine.is_deleting()) {
+            let note = format!("MachinePool {} is being deleted", pool.name_any());
+            delete_machine(context, machine, "PoolDeleted", note).await?;
+        }
+    }
     if !waiting.is_empty() || !left.is_empty() {
         let message = format!(
-            "waiting for {} Machine(s) and {} to be deleted",
-            left.len(),
+            "waiting for {} and {} to be deleted",
+            stages(&left),
             if waiting.is_empty() {
                 "nothing else".to_owned()
             } else {
@@ -80,4 +90,24 @@ pub(super) async fn pass(
         Err(error) => return Err(api("removing the finalizer")(error)),
     }
     Ok(Requeue::Never)
+}
+
+/// How many Machines are left, and at which stages of their deletion, the most frequent first.
+fn stages(machines: &[Arc<Machine>]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for machine in machines {
+        let at = machine.condition_of(types::Deleting::TYPE);
+        let stage = at.map_or("not begun", |at| at.reason.as_str());
+        *counts.entry(stage).or_default() += 1;
+    }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let told: Vec<String> = counts
+        .iter()
+        .map(|(stage, count)| format!("{count} {stage}"))
+        .collect();
+    match machines.len() {
+        0 => "no Machine".to_owned(),
+        count => format!("{count} Machine(s) ({})", told.join(", ")),
+    }
 }

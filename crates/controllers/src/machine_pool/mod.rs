@@ -201,7 +201,7 @@ async fn pass(context: &Context, key: &Key) -> Result<Requeue, PassError> {
     }
 }
 
-/// Finalizer, owner and label, in one write.
+/// Finalizer, owner, label and the size where none is given, in one write.
 async fn begin(
     context: &Context,
     pools: &Api<MachinePool>,
@@ -214,7 +214,8 @@ async fn begin(
         .iter()
         .any(|owner| owner.uid == cluster.uid().unwrap_or_default());
     let labelled = names::CLUSTER_NAME.text(&**pool) == Some(pool.spec.cluster_name.as_str());
-    if finalized && owned && labelled {
+    let sized = pool.spec.replicas.is_some();
+    if finalized && owned && labelled && sized {
         return Ok(Arc::clone(pool));
     }
     let mut finalizers = pool.finalizers().to_vec();
@@ -225,12 +226,16 @@ async fn begin(
     if !owned {
         owners.extend(cluster.owner_ref(&()));
     }
-    let patch = json!({"metadata": {
+    let mut patch = json!({"metadata": {
         "finalizers": finalizers,
         "ownerReferences": owners,
         "labels": {names::CLUSTER_NAME: pool.spec.cluster_name},
         "resourceVersion": pool.resource_version(),
     }});
+    if !sized {
+        // What it is by default now it stays, whatever comes and goes.
+        patch["spec"] = json!({"replicas": pool.default_replicas()});
+    }
     let patched = pools
         .patch(
             &pool.name_any(),
@@ -238,7 +243,7 @@ async fn begin(
             &Patch::Merge(patch),
         )
         .await
-        .map_err(api("adding finalizer, owner and label"))?;
+        .map_err(api("adding finalizer, owner, label and size"))?;
     context.caches.pools.absorb(patched.clone());
     Ok(Arc::new(patched))
 }

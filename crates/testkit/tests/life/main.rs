@@ -12,3 +12,4 @@ mod loss;
 mod pause;
 mod strangers;
 mod support;
+mod upstream;
