@@ -87,6 +87,10 @@ pub(super) async fn pass(workload: &Workload, key: &Key) -> Result<Requeue, Work
         }
         return Ok(Requeue::Never);
     }
+    if !super::attach::are_there(workload, &pod, node_name) {
+        // Attachments wake it.
+        return Ok(Requeue::Never);
+    }
     let delay = asked(&pod, "start-delay", START);
     let waited = workload.since(&format!("start/{uid}"));
     if waited < delay {

@@ -4,6 +4,7 @@
 //! handled in the file of its name. [`Agents`] are the machines' side: kubelets that register Nodes and answer.
 
 mod agents;
+mod attach;
 mod budget;
 mod daemon_set;
 mod deployment;
@@ -20,12 +21,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt};
 use muster_clock::Clock;
 use muster_informers::{Change, Index, Informer, Key, Options, Queue};
+use muster_observe::volumes::claims_of;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +44,8 @@ pub(crate) enum Work {
     StatefulSet(Key),
     Budget(Key),
     Pod(Key),
+    /// The volumes of a Node.
+    Attach(String),
     Schedule,
 }
 
@@ -66,6 +71,11 @@ pub(crate) struct Workload {
     stateful_sets: Informer<StatefulSet>,
     budgets: Informer<PodDisruptionBudget>,
     budgets_by_namespace: Index,
+    volumes: Informer<PersistentVolume>,
+    volumes_by_claim: Index,
+    attachments: Informer<VolumeAttachment>,
+    attachments_by_node: Index,
+    attachments_by_volume: Index,
     queue: Queue<Work>,
     /// Nodes whose kubelet answers.
     alive: Mutex<HashMap<String, bool>>,
@@ -156,6 +166,12 @@ impl Workload {
         let replica_sets_by_owner = replica_sets.index(controller_uid);
         let mut budgets = Informer::builder(Api::<PodDisruptionBudget>::all(client.clone()));
         let budgets_by_namespace = budgets.index(|budget| budget.namespace().into_iter().collect());
+        let mut volumes = Informer::builder(Api::<PersistentVolume>::all(client.clone()));
+        let volumes_by_claim = volumes.index(attach::claim_index);
+        let mut attachments = Informer::builder(Api::<VolumeAttachment>::all(client.clone()));
+        let attachments_by_node = attachments
+            .index(|attachment: &VolumeAttachment| vec![attachment.spec.node_name.clone()]);
+        let attachments_by_volume = attachments.index(attach::volume_index);
         let workload = Arc::new(Self {
             clock,
             nodes: Informer::builder(Api::<Node>::all(client.clone())).start(),
@@ -171,6 +187,11 @@ impl Workload {
             stateful_sets: Informer::builder(Api::<StatefulSet>::all(client.clone())).start(),
             budgets: budgets.start(),
             budgets_by_namespace,
+            volumes: volumes.start(),
+            volumes_by_claim,
+            attachments: attachments.start(),
+            attachments_by_node,
+            attachments_by_volume,
             queue: Queue::default(),
             alive: Mutex::default(),
             assumed: Mutex::default(),
@@ -190,6 +211,8 @@ impl Workload {
                 && self.daemon_sets.synced().await.is_ok()
                 && self.stateful_sets.synced().await.is_ok()
                 && self.budgets.synced().await.is_ok()
+                && self.volumes.synced().await.is_ok()
+                && self.attachments.synced().await.is_ok()
         };
         tokio::select! {
             ready = ready => if !ready { return },
@@ -213,6 +236,7 @@ impl Workload {
                         Work::StatefulSet(key) => stateful_set::pass(&workload, &key).await,
                         Work::Budget(key) => budget::pass(&workload, &key).await,
                         Work::Pod(key) => kubelet::pass(&workload, &key).await,
+                        Work::Attach(node) => attach::pass(&workload, &node).await,
                         Work::Schedule => scheduler::pass(&workload).await,
                     }
                 }
@@ -231,6 +255,8 @@ impl Workload {
         let mut daemons = self.daemon_sets.subscribe();
         let mut stateful = self.stateful_sets.subscribe();
         let mut budgets = self.budgets.subscribe();
+        let mut volumes = self.volumes.subscribe();
+        let mut attachments = self.attachments.subscribe();
         let q = &self.queue;
         loop {
             tokio::select! {
@@ -244,6 +270,8 @@ impl Workload {
                 Some(change) = daemons.recv() => keys(&change).for_each(|key| q.add(Work::DaemonSet(key))),
                 Some(change) = stateful.recv() => keys(&change).for_each(|key| q.add(Work::StatefulSet(key))),
                 Some(change) = budgets.recv() => keys(&change).for_each(|key| q.add(Work::Budget(key))),
+                Some(change) = volumes.recv() => self.volume_changed(&change),
+                Some(change) = attachments.recv() => self.attachment_changed(&change),
                 else => return,
             }
         }
@@ -270,10 +298,46 @@ impl Workload {
                 q.add(Work::Budget(Key::of(&*budget)));
             }
         }
+        // Only Pods with claims have to do with volumes.
+        for pod in change.either().filter(|pod| !claims_of(pod).is_empty()) {
+            if let Some(node) = node_of(pod) {
+                q.add(Work::Attach(node.to_owned()));
+            }
+        }
         match &change.new {
             Some(pod) if node_of(pod).is_some() => self.assume_no_more(pod),
             Some(_) => {}
             None => change.old.iter().for_each(|pod| self.forget(pod)),
+        }
+    }
+
+    /// A volume came, or was bound: the Pods of its namespace may have waited for it.
+    fn volume_changed(&self, change: &Change<PersistentVolume>) {
+        let claim = |volume: &PersistentVolume| volume.spec.as_ref()?.claim_ref.clone();
+        for claim in change.either().filter_map(|volume| claim(volume)) {
+            let namespace = claim.namespace.unwrap_or_default();
+            for pod in self.pods.by(self.pods_by_namespace, &namespace) {
+                if let Some(node) = node_of(&pod) {
+                    self.queue.add(Work::Attach(node.to_owned()));
+                }
+            }
+        }
+    }
+
+    /// A volume was attached, so that Pods can start, or is free for another Node.
+    fn attachment_changed(&self, change: &Change<VolumeAttachment>) {
+        let Some(attachment) = change.either().last() else {
+            return;
+        };
+        self.look_at_pods_of(&attachment.spec.node_name);
+        self.queue
+            .add(Work::Attach(attachment.spec.node_name.clone()));
+        let volume = attachment.spec.source.persistent_volume_name.as_ref();
+        let freed = volume.filter(|_| change.new.is_none());
+        let found = freed.and_then(|name| self.volumes.get(&Key::new("", name)));
+        if let Some(volume) = found {
+            let new = Some(volume);
+            self.volume_changed(&Change { old: None, new });
         }
     }
 
@@ -288,6 +352,7 @@ impl Workload {
         if let Some(node) = change.either().last()
             && (change.new.is_none() || back)
         {
+            self.queue.add(Work::Attach(node.name_any()));
             self.look_at_pods_of(&node.name_any());
         }
     }

@@ -13,3 +13,4 @@ mod pause;
 mod strangers;
 mod support;
 mod upstream;
+mod volumes;
