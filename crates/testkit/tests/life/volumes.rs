@@ -234,7 +234,10 @@ async fn d17_an_attachment_without_a_volume_holds_nothing() {
     let all: Api<VolumeAttachment> = Api::all(client.clone());
     for (name, source) in [
         ("lost", json!({"persistentVolumeName": "gone"})),
-        ("inline", json!({"inlineVolumeSpec": {"csi": {"driver": "other.example.com", "volumeHandle": "x"}}})),
+        (
+            "inline",
+            json!({"inlineVolumeSpec": {"csi": {"driver": "other.example.com", "volumeHandle": "x"}}}),
+        ),
     ] {
         let attachment: VolumeAttachment = serde_json::from_value(json!({
             "metadata": {"name": name},
