@@ -63,6 +63,7 @@ pub struct World {
     pub fate: Fate,
     /// How workload clusters are reached.
     reaches: Reaches,
+    settings: Settings,
     stop: CancellationToken,
 }
 
@@ -78,6 +79,14 @@ impl World {
     /// # Errors
     /// When a part cannot be started.
     pub async fn start() -> anyhow::Result<Self> {
+        Self::with(Settings::default()).await
+    }
+
+    /// A world without clusters whose controllers behave so.
+    ///
+    /// # Errors
+    /// When a part cannot be started.
+    pub async fn with(settings: Settings) -> anyhow::Result<Self> {
         let epoch: Timestamp = "2026-01-01T00:00:00Z".parse()?;
         let clock = Clock::following_tokio(epoch);
         let host = Host::open(Persistence::Memory, clock.clone()).await?;
@@ -99,6 +108,7 @@ impl World {
             clock,
             fate: Fate::default(),
             reaches: Reaches::default(),
+            settings,
             stop: CancellationToken::new(),
         };
         world.run().await?;
@@ -132,7 +142,7 @@ impl World {
                 reaches: self.reaches.clone(),
             }),
             workloads,
-            settings: Settings::default(),
+            settings: self.settings.clone(),
             stop: self.stop.clone(),
         });
         Ok(())

@@ -9,6 +9,7 @@ mod cascade;
 mod drain;
 mod hooks;
 mod loss;
+mod many;
 mod nodes;
 mod pause;
 mod rules;
