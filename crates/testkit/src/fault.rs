@@ -1,4 +1,5 @@
-//! A client that dies: it stands between a process and its API, and at a chosen write the process is no more.
+//! A client that dies: it stands between a process and its API, and at a chosen write the process is no more. Until then it
+//! can have the API fail for some paths.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,6 +29,8 @@ struct Inner {
     writes: AtomicUsize,
     dead: AtomicBool,
     death: CancellationToken,
+    /// Parts of paths for which the API answers 500.
+    failing: Mutex<Vec<String>>,
 }
 
 impl Fate {
@@ -63,6 +66,25 @@ impl Fate {
         self.0.death.cancelled().await;
     }
 
+    /// From now on the API answers 500 to requests whose path has one of these parts in it.
+    pub fn fails_for(&self, parts: &[&str]) {
+        let mut failing = self
+            .0
+            .failing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *failing = parts.iter().map(|part| (*part).to_owned()).collect();
+    }
+
+    fn fails(&self, path: &str) -> bool {
+        let failing = self
+            .0
+            .failing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        failing.iter().any(|part| path.contains(part.as_str()))
+    }
+
     fn at_write(&self) -> Option<Side> {
         let planned = self
             .0
@@ -93,6 +115,13 @@ impl Fate {
         let writes = *request.method() != Method::GET;
         if self.is_dead() {
             return never().await;
+        }
+        if self.fails(request.uri().path()) {
+            let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+                "reason": "InternalError", "message": "as the test wants it"});
+            let mut answer = Response::new(Body::from(status.to_string().into_bytes()));
+            *answer.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+            return Ok(answer);
         }
         match writes.then(|| self.at_write()).flatten() {
             None => inner.send(request).await,

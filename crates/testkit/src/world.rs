@@ -153,9 +153,17 @@ impl World {
     /// # Errors
     /// When a part cannot be started.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
+        self.restart_with(Fate::default()).await
+    }
+
+    /// Controllers and cloud die, unless they have, and begin anew with that fate.
+    ///
+    /// # Errors
+    /// When a part cannot be started.
+    pub async fn restart_with(&mut self, fate: Fate) -> anyhow::Result<()> {
         self.fate.die();
         self.stop.cancel();
-        self.fate = Fate::default();
+        self.fate = fate;
         self.stop = CancellationToken::new();
         self.run().await
     }

@@ -7,6 +7,7 @@
 
 mod cascade;
 mod drain;
+mod ends;
 mod hooks;
 mod loss;
 mod many;
