@@ -118,6 +118,9 @@ async fn a_deleted_machine_is_drained_within_its_budget_and_replaced_where_it_wa
     assert_eq!(
         events,
         [
+            "Launched",
+            "NodeJoined",
+            "Available",
             "DrainingNode",
             "SuccessfulDrainNode",
             "WaitingForInfrastructureDeletion",

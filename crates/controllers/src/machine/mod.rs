@@ -1,6 +1,7 @@
 //! Machines: bound to their InfraMachine and their Node while they live, taken apart in order when they go.
 
 mod binding;
+mod born;
 mod deletion;
 pub(crate) mod drain;
 mod loss;

@@ -17,7 +17,7 @@ use muster_informers::Requeue;
 use muster_observe::rollout::{self, Judged};
 use serde_json::json;
 
-use super::{Infrastructure, NODE_POLL, NodeSeen, Seen, binding};
+use super::{Infrastructure, NODE_POLL, NodeSeen, Seen, binding, born};
 use crate::{Context, PassError, api, difference};
 
 pub(super) async fn write(
@@ -54,7 +54,9 @@ pub(super) async fn write(
         status.last_updated = Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));
     }
     status.observed_generation = generation;
+    next.status = Some(status.clone());
     put(context, before, status).await?;
+    born::tell(context, before, &next).await;
     Ok(match (wait, &seen.node) {
         (Some(wait), _) => Requeue::After(wait),
         (None, NodeSeen::Here(_)) => Requeue::Never,

@@ -242,17 +242,14 @@ fn annotations(pool: &MachinePool) -> BTreeMap<String, String> {
 /// The spec that the template gives to a Machine, apart from what is the Machine's own.
 fn spec(
     pool: &MachinePool,
+    bootstrap: Bootstrap,
     infrastructure: ContractReference,
     version: Option<String>,
 ) -> MachineSpec {
     let template = &pool.spec.template.spec;
     MachineSpec {
         cluster_name: pool.spec.cluster_name.clone(),
-        // An empty name marks a Machine whose pool has the bootstrap data. Source: Cluster API.
-        bootstrap: Bootstrap {
-            config_ref: None,
-            data_secret_name: Some(String::new()),
-        },
+        bootstrap,
         infrastructure_ref: infrastructure,
         version,
         provider_id: None,
@@ -307,6 +304,7 @@ async fn limit(
 fn in_step(machine: &Machine, pool: &MachinePool) -> bool {
     let wanted = spec(
         pool,
+        machine.spec.bootstrap.clone(),
         machine.spec.infrastructure_ref.clone(),
         machine.spec.version.clone(),
     );
@@ -359,6 +357,23 @@ async fn apply(
     let version = existing
         .and_then(|machine| machine.spec.version.clone())
         .or_else(|| pool.spec.template.spec.version.clone());
+    // What it was launched with stays with it, and is the pool's: a Machine of a pool refers to no bootstrap object. An empty
+    // name says that the pool has the data in another way. Source: Cluster API, which never says more.
+    let bootstrap = match existing {
+        Some(machine) => machine.spec.bootstrap.clone(),
+        None => Bootstrap {
+            config_ref: None,
+            data_secret_name: Some(
+                pool.spec
+                    .template
+                    .spec
+                    .bootstrap
+                    .data_secret_name
+                    .clone()
+                    .unwrap_or_default(),
+            ),
+        },
+    };
     let mut annotations = annotations(pool);
     annotations.insert(APPLIED.to_owned(), keys(pool));
     // What it was launched with stays with it.
@@ -381,7 +396,7 @@ async fn apply(
         },
         "spec": MachineSpec {
             provider_id: muster_api::contract::provider_id(infra),
-            ..spec(pool, reference, version)
+            ..spec(pool, bootstrap, reference, version)
         },
     });
     if let Some(existing) = existing {

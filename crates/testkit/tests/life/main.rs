@@ -18,3 +18,4 @@ mod strangers;
 mod support;
 mod upstream;
 mod volumes;
+mod writes;
