@@ -22,15 +22,15 @@ endif
 test:
 	cargo test --workspace
 
-# kube-apiserver and etcd, built once for each pair of versions and kept outside the tree.
-kube-assets: $(KUBE_ASSETS)/kube-apiserver $(KUBE_ASSETS)/etcd
+# kube-apiserver, its controllers and etcd, built once for each pair of versions and kept outside the tree.
+kube-assets: $(KUBE_ASSETS)/kube-apiserver $(KUBE_ASSETS)/kube-controller-manager $(KUBE_ASSETS)/etcd
 
 GO_BUILD = CGO_ENABLED=0 go build -C $(KUBE_ASSETS_MODULE) -mod=readonly -buildvcs=false -trimpath
 
 # Written under another name first: an interrupted build leaves nothing that looks whole.
-$(KUBE_ASSETS)/kube-apiserver:
+$(KUBE_ASSETS)/kube-apiserver $(KUBE_ASSETS)/kube-controller-manager:
 	mkdir -p $(@D)
-	$(GO_BUILD) -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)" -o $@.new k8s.io/kubernetes/cmd/kube-apiserver
+	$(GO_BUILD) -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)" -o $@.new k8s.io/kubernetes/cmd/$(@F)
 	mv $@.new $@
 
 $(KUBE_ASSETS)/etcd:

@@ -21,6 +21,9 @@ pub struct Cli {
     /// Logs as JSON, one object a line.
     #[arg(long, global = true)]
     pub log_json: bool,
+    /// How the cluster is reached.
+    #[command(flatten)]
+    pub reach: Reach,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -129,9 +132,6 @@ pub struct Named {
     /// Form of the answer.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
-    /// How the cluster is reached.
-    #[command(flatten)]
-    pub reach: Reach,
 }
 
 /// Arguments of `delete`.
@@ -164,9 +164,6 @@ pub struct DeleteMachine {
     /// Only say what would be deleted.
     #[arg(long)]
     pub dry_run: bool,
-    /// How the cluster is reached.
-    #[command(flatten)]
-    pub reach: Reach,
 }
 
 /// Arguments of `scale`.
@@ -195,9 +192,6 @@ pub struct ScalePool {
     /// Only say what would be done.
     #[arg(long)]
     pub dry_run: bool,
-    /// How the cluster is reached.
-    #[command(flatten)]
-    pub reach: Reach,
 }
 
 /// Arguments of `kubeconfig`.
@@ -205,9 +199,6 @@ pub struct ScalePool {
 pub struct Kubeconfig {
     /// The cluster.
     pub cluster: String,
-    /// How the management cluster is reached.
-    #[command(flatten)]
-    pub reach: Reach,
 }
 
 /// Arguments of `version`.
@@ -221,9 +212,6 @@ pub struct Version {
 /// Arguments of `sim`.
 #[derive(Debug, Args)]
 pub struct Sim {
-    /// How the management cluster is reached.
-    #[command(flatten)]
-    pub reach: Reach,
     /// What to do.
     #[command(subcommand)]
     pub what: SimWhat,

@@ -3,21 +3,23 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use anyhow::{anyhow, bail};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::runtime::wait::{await_condition, conditions};
+use anyhow::bail;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use muster_api::names::SizeOwner;
+use muster_api::policy::Replacement;
 use muster_api::reference::Conditioned;
-use muster_api::{Machine, MachinePool, names};
+use muster_api::{Machine, MachinePool, MachinePoolPolicy, names};
+use muster_informers::Informer;
 use serde_json::json;
 
-use crate::cli::{Delete, DeleteMachine, DeleteWhat};
+use crate::cli::{Delete, DeleteMachine, DeleteWhat, Reach};
 use crate::{kubeconfig, printer};
 
-pub async fn run(args: Delete) -> anyhow::Result<ExitCode> {
+pub async fn run(reach: &Reach, args: Delete) -> anyhow::Result<ExitCode> {
     let DeleteWhat::Machine(args) = args.what;
-    machines(args).await
+    machines(reach, args).await
 }
 
 /// Checks that the machines' pools can shrink; what is worth knowing but no hindrance is said.
@@ -60,8 +62,8 @@ async fn may_shrink(client: &Client, namespace: &str, machines: &[Machine]) -> a
     Ok(())
 }
 
-async fn machines(args: DeleteMachine) -> anyhow::Result<ExitCode> {
-    let (client, namespace) = kubeconfig::client(&args.reach).await?;
+async fn machines(reach: &Reach, args: DeleteMachine) -> anyhow::Result<ExitCode> {
+    let (client, namespace) = kubeconfig::client(reach).await?;
     let api: Api<Machine> = Api::namespaced(client.clone(), &namespace);
     let mut found = Vec::new();
     // All names are looked up first: a mistyped one deletes nothing.
@@ -79,18 +81,8 @@ async fn machines(args: DeleteMachine) -> anyhow::Result<ExitCode> {
     for machine in &found {
         let name = machine.name_any();
         if args.dry_run {
-            let node = machine
-                .node_name()
-                .map(|node| format!(", Node {node} is drained first"))
-                .unwrap_or_default();
-            printer::out(&format!(
-                "machine {name} would be deleted{node}; its pool {}",
-                if args.shrink {
-                    "shrinks by one"
-                } else {
-                    "replaces it"
-                }
-            ))?;
+            let fate = fate(&client, &namespace, machine, args.shrink).await?;
+            printer::out(&would(machine, &fate))?;
             continue;
         }
         // The wish is written first, and read when the deletion starts; alone it does nothing.
@@ -111,34 +103,91 @@ async fn machines(args: DeleteMachine) -> anyhow::Result<ExitCode> {
     }
     if args.wait && !args.dry_run {
         for machine in &found {
-            let name = machine.name_any();
-            let uid = machine
-                .uid()
-                .ok_or_else(|| anyhow!("machine {name} has no uid"))?;
-            let gone = await_condition(api.clone(), &name, conditions::is_deleted(&uid));
-            let mut told = String::new();
-            let mut gone = std::pin::pin!(gone);
-            loop {
-                let tick = tokio::time::sleep(std::time::Duration::from_secs(1));
-                tokio::select! {
-                    done = gone.as_mut() => {
-                        done?;
-                        break;
-                    }
-                    () = tick => {
-                        let now = api.get_opt(&name).await?;
-                        let text = now
-                            .and_then(|m| m.condition_of("Deleting").map(|c| format!("{}: {}", c.reason, c.message.lines().last().unwrap_or_default())))
-                            .unwrap_or_default();
-                        if text != told {
-                            printer::say(&format!("{name}: {text}"));
-                            told = text;
-                        }
-                    }
-                }
-            }
-            printer::out(&format!("machine {name} is gone"))?;
+            wait(&api, machine).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What becomes of the pool's size when a machine is deleted, in words.
+async fn fate(
+    client: &Client,
+    namespace: &str,
+    machine: &Machine,
+    shrink: bool,
+) -> anyhow::Result<String> {
+    let Some(pool) = muster_api::owners::pool_of(machine) else {
+        return Ok("it belongs to no pool, so nothing replaces it".to_owned());
+    };
+    let own = names::REPLACEMENT.read(machine).ok().flatten();
+    let (wish, whose) = match own {
+        _ if shrink => (Replacement::Shrink, "--shrink".to_owned()),
+        Some(own) => (own, format!("its annotation {}", names::REPLACEMENT)),
+        None => {
+            let policies: Api<MachinePoolPolicy> = Api::namespaced(client.clone(), namespace);
+            let all = policies.list(&ListParams::default()).await?.items;
+            // Where several name a pool, the oldest is the one that counts.
+            let ours = all
+                .into_iter()
+                .filter(|policy| policy.spec.machine_pool_name == pool);
+            let policy = ours.min_by_key(muster_caches::seniority);
+            let wish = policy
+                .as_ref()
+                .and_then(|policy| policy.spec.machine_deletion);
+            let whose = policy.map(|policy| format!("MachinePoolPolicy {}", policy.name_any()));
+            (
+                wish.map(|wish| wish.replacement).unwrap_or_default(),
+                whose.unwrap_or_else(|| "the default".to_owned()),
+            )
+        }
+    };
+    Ok(match wish {
+        Replacement::Replace => format!("pool {pool} replaces it (by {whose})"),
+        Replacement::Shrink => format!("pool {pool} shrinks by one (by {whose})"),
+    })
+}
+
+/// What would happen to a machine.
+fn would(machine: &Machine, fate: &str) -> String {
+    let node = machine.node_name();
+    let node = node.map_or_else(String::new, |node| {
+        format!(", Node {node} is drained first")
+    });
+    format!(
+        "machine {} would be deleted{node}; {fate}",
+        machine.name_any()
+    )
+}
+
+/// Waits until a machine is gone, and says what its deletion waits for.
+async fn wait(api: &Api<Machine>, machine: &Machine) -> anyhow::Result<()> {
+    let name = machine.name_any();
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let machines = Informer::builder(api.clone()).config(only).start();
+    machines.synced().await?;
+    let mut changes = machines.subscribe();
+    let mut told = String::new();
+    let here = || {
+        let found = machines.walk_all().into_iter().next();
+        found.filter(|found| found.uid() == machine.uid())
+    };
+    while let Some(found) = here() {
+        let text = found
+            .condition_of("Deleting")
+            .filter(|said| said.status == "True")
+            .map(|said| {
+                let last = said.message.lines().last().unwrap_or_default();
+                format!("{}: {last}", said.reason)
+            });
+        if let Some(text) = text.filter(|text| *text != told) {
+            printer::say(&format!("{name}: {text}"));
+            told = text;
+        }
+        if changes.recv().await.is_none() {
+            bail!(
+                "the watch of machine {name} ended before the machine did; run the command again with --wait"
+            );
+        }
+    }
+    printer::out(&format!("machine {name} is gone"))
 }

@@ -9,8 +9,9 @@ use kube::{Api, Client};
 use muster_api::{Cluster, Machine, MachinePool};
 use muster_clock::Clock;
 use muster_informers::Informer;
+use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::{Describe, DescribeWhat, Format, Named};
+use crate::cli::{Describe, DescribeWhat, Format, Named, Reach};
 use crate::view::{self, Seen};
 use crate::{kubeconfig, printer};
 
@@ -21,12 +22,12 @@ enum What {
     Pool,
 }
 
-pub async fn run(args: Describe) -> anyhow::Result<ExitCode> {
+pub async fn run(reach: &Reach, args: Describe) -> anyhow::Result<ExitCode> {
     let (what, args) = match args.what {
         DescribeWhat::Cluster(args) => (What::Cluster, args),
         DescribeWhat::Pool(args) => (What::Pool, args),
     };
-    let (client, namespace) = kubeconfig::client(&args.reach).await?;
+    let (client, namespace) = kubeconfig::client(reach).await?;
     let seen = look(&client, &namespace, what, &args.name).await?;
     show(&args, &seen, true)?;
     if args.watch {
@@ -85,6 +86,8 @@ fn show(args: &Named, seen: &Seen, first: bool) -> anyhow::Result<()> {
 
 /// Shows every change: the tree again on a terminal, only the changed lines where it is read by a program.
 async fn watch(client: &Client, namespace: &str, what: What, args: &Named) -> anyhow::Result<()> {
+    // Listened for once, so that none is lost that comes while something else is awaited.
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let clusters = Informer::builder(Api::<Cluster>::namespaced(client.clone(), namespace)).start();
     let pools =
         Informer::builder(Api::<MachinePool>::namespaced(client.clone(), namespace)).start();
@@ -126,7 +129,7 @@ async fn watch(client: &Client, namespace: &str, what: What, args: &Named) -> an
             change = a.recv() => change.is_some(),
             change = b.recv() => change.is_some(),
             change = c.recv() => change.is_some(),
-            _ = tokio::signal::ctrl_c() => false,
+            _ = interrupt.recv() => false,
         };
         if !more {
             return Ok(());

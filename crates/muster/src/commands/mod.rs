@@ -15,18 +15,19 @@ use kube::Api;
 use muster_api::names;
 use serde_json::json;
 
-use crate::cli::{Cli, Command, Format, Kubeconfig, Version};
+use crate::cli::{Cli, Command, Format, Kubeconfig, Reach, Version};
 use crate::{kubeconfig, printer};
 
 /// Carries a command out.
 pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let reach = cli.reach;
     match cli.command {
         Command::Up(args) => up::run(args).await,
-        Command::Describe(args) => describe::run(args).await,
-        Command::Delete(args) => delete::run(args).await,
-        Command::Scale(args) => scale::run(args).await,
-        Command::Kubeconfig(args) => print_kubeconfig(args).await,
-        Command::Sim(args) => sim::run(args).await,
+        Command::Describe(args) => describe::run(&reach, args).await,
+        Command::Delete(args) => delete::run(&reach, args).await,
+        Command::Scale(args) => scale::run(&reach, args).await,
+        Command::Kubeconfig(args) => print_kubeconfig(&reach, args).await,
+        Command::Sim(args) => sim::run(&reach, args).await,
         Command::Crds => crds(),
         Command::Version(args) => version(&args),
         Command::Completion { shell } => {
@@ -59,8 +60,8 @@ fn version(args: &Version) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn print_kubeconfig(args: Kubeconfig) -> anyhow::Result<ExitCode> {
-    let (client, namespace) = kubeconfig::client(&args.reach).await?;
+async fn print_kubeconfig(reach: &Reach, args: Kubeconfig) -> anyhow::Result<ExitCode> {
+    let (client, namespace) = kubeconfig::client(reach).await?;
     let name = names::kubeconfig_secret(&args.cluster);
     let secrets: Api<Secret> = Api::namespaced(client, &namespace);
     let secret = secrets

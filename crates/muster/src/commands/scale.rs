@@ -8,12 +8,12 @@ use kube::api::{Patch, PatchParams};
 use muster_api::MachinePool;
 use serde_json::json;
 
-use crate::cli::{Scale, ScaleWhat};
+use crate::cli::{Reach, Scale, ScaleWhat};
 use crate::{kubeconfig, printer};
 
-pub async fn run(args: Scale) -> anyhow::Result<ExitCode> {
+pub async fn run(reach: &Reach, args: Scale) -> anyhow::Result<ExitCode> {
     let ScaleWhat::Pool(args) = args.what;
-    let (client, namespace) = kubeconfig::client(&args.reach).await?;
+    let (client, namespace) = kubeconfig::client(reach).await?;
     let pools: Api<MachinePool> = Api::namespaced(client, &namespace);
     let Some(pool) = pools.get_opt(&args.name).await? else {
         bail!(
@@ -22,19 +22,22 @@ pub async fn run(args: Scale) -> anyhow::Result<ExitCode> {
         );
     };
     let before = pool.desired_replicas();
-    if args.dry_run {
-        printer::out(&format!(
-            "pool {} would be scaled from {before} to {} machines",
-            args.name, args.replicas
-        ))?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let patch = json!({"spec": {"replicas": args.replicas}});
+    // Also where it is only asked what would be done: the server may refuse it.
+    let params = PatchParams {
+        dry_run: args.dry_run,
+        ..PatchParams::default()
+    };
     pools
-        .patch_scale(&args.name, &PatchParams::default(), &Patch::Merge(patch))
+        .patch_scale(&args.name, &params, &Patch::Merge(patch))
         .await?;
+    let done = if args.dry_run {
+        "would be scaled"
+    } else {
+        "scaled"
+    };
     printer::out(&format!(
-        "pool {} scaled from {before} to {} machines",
+        "pool {} {done} from {before} to {} machines",
         args.name, args.replicas
     ))?;
     Ok(ExitCode::SUCCESS)

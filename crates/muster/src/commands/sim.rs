@@ -9,11 +9,11 @@ use muster_provider_sim::cloud::{self, types::CloudInstance};
 use muster_provider_sim::console;
 use serde_json::json;
 
-use crate::cli::{Format, Sim, SimWhat};
+use crate::cli::{Format, Reach, Sim, SimWhat};
 use crate::{kubeconfig, printer};
 
-pub async fn run(args: Sim) -> anyhow::Result<ExitCode> {
-    let (client, namespace) = kubeconfig::sibling(&args.reach, cloud::CLUSTER).await?;
+pub async fn run(reach: &Reach, args: Sim) -> anyhow::Result<ExitCode> {
+    let (client, namespace) = kubeconfig::sibling(reach, cloud::CLUSTER).await?;
     let now = Clock::system().now();
     let done = match args.what {
         SimWhat::List { output } => {
