@@ -366,13 +366,19 @@ fn with_required_metadata(mut crd: Value) -> Value {
 fn with_whole_defaults(mut crd: Value) -> Value {
     for version in crd["spec"]["versions"].as_array_mut().into_iter().flatten() {
         let spec = &mut version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
-        for (_, part) in spec.as_object_mut().into_iter().flatten() {
-            if part["type"] == "object" {
-                part["default"] = json!({});
-            }
-        }
         // A 0 that means something.
         spec["rollout"]["properties"]["maxUnavailable"]["default"] = json!(0);
+        for (_, part) in spec.as_object_mut().into_iter().flatten() {
+            if part["type"] != "object" {
+                continue;
+            }
+            // Whole, since a server holds a default to the rules as it is written. Source: Kubernetes.
+            let fields = part["properties"].as_object().into_iter().flatten();
+            let whole: serde_json::Map<String, Value> = fields
+                .filter_map(|(name, field)| Some((name.clone(), field.get("default")?.clone())))
+                .collect();
+            part["default"] = Value::Object(whole);
+        }
     }
     crd
 }

@@ -1,7 +1,7 @@
 //! A real Kubernetes API server for tests: etcd and kube-apiserver on loopback, with certificates of their own.
 //!
 //! The binaries are looked for in the directory that `KUBEBUILDER_ASSETS` names; `make kube-assets` builds them. Nothing
-//! but these two runs: there is no garbage collector and no namespace controller.
+//! but these two runs, unless a test asks for the garbage collector and the namespace controller too.
 
 mod certificates;
 mod server;
@@ -39,7 +39,8 @@ pub struct ControlPlane {
     certificates: Certificates,
     ports: Ports,
     kubeconfig: PathBuf,
-    // In the order in which they end: the API server before its store, the files last.
+    // In the order in which they end: the controllers, the API server before its store, the files last.
+    controllers: Option<Server>,
     api: Option<Server>,
     _etcd: Server,
     directory: TempDir,
@@ -101,6 +102,7 @@ impl ControlPlane {
             certificates,
             ports,
             kubeconfig,
+            controllers: None,
             api: None,
             _etcd: etcd,
             directory,
@@ -159,6 +161,32 @@ impl ControlPlane {
             .context("starting kube-apiserver")?;
         self.api = Some(server);
         Ok(())
+    }
+
+    /// Starts Kubernetes' garbage collector and namespace controller; whether there is a binary for that, which is said on
+    /// standard error where there is none. They act on the kinds that are defined when they start.
+    ///
+    /// # Errors
+    /// When they cannot be started.
+    pub fn start_controllers(&mut self) -> anyhow::Result<bool> {
+        let binary = self.assets.join("kube-controller-manager");
+        if !binary.is_file() {
+            let _ = writeln!(
+                std::io::stderr(),
+                "skipped: there is no {}; `make kube-assets` builds it",
+                binary.display()
+            );
+            return Ok(false);
+        }
+        let args = [
+            format!("--kubeconfig={}", self.kubeconfig.display()),
+            "--controllers=garbage-collector-controller,namespace-controller".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--secure-port=0".to_owned(),
+        ];
+        let log = self.directory.path().join("kube-controller-manager.log");
+        self.controllers = Some(Server::start(&binary, &args, &log)?);
+        Ok(true)
     }
 
     /// An administrator's kubeconfig, of mode 0600.

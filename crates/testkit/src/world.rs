@@ -95,6 +95,26 @@ impl World {
             .await
             .map_err(|failure| anyhow!("{failure}"))?;
         let client = management.client();
+        Self::over(client, host, clock, settings).await
+    }
+
+    /// A world without clusters whose management cluster is a real one, in real time; cloud and workload clusters are
+    /// simulated as ever.
+    ///
+    /// # Errors
+    /// When a part cannot be started.
+    pub async fn on(management: Client) -> anyhow::Result<Self> {
+        let clock = Clock::system();
+        let host = Host::open(Persistence::Memory, clock.clone()).await?;
+        Self::over(management, host, clock, Settings::default()).await
+    }
+
+    async fn over(
+        client: Client,
+        host: Host,
+        clock: Clock,
+        settings: Settings,
+    ) -> anyhow::Result<Self> {
         let definitions: Vec<CustomResourceDefinition> = muster_api::crds::all()
             .into_iter()
             .chain([muster_api::crds::machine_sets()])
