@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use muster_api::machine::MachinePhase;
 use muster_api::{Machine, MachinePool};
 use muster_informers::Informer;
 use muster_provider_sim::console;
 use muster_testkit::process::Up;
+use muster_testkit::world::apply;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
@@ -95,6 +97,8 @@ async fn fifty_kills_lose_nothing_and_make_nothing_twice() {
     let quick = include_str!("../../../examples/quickstart.yaml")
         .replace("bootDuration: 3s", "bootDuration: 300ms")
         .replace("terminationDuration: 1s", "terminationDuration: 200ms")
+        // Sizes down to 0 leave Pods nowhere to go: such drains end by their limit.
+        .replace("nodeDrainTimeoutSeconds: 300", "nodeDrainTimeoutSeconds: 2")
         .replace("replicas: 6", "replicas: 4");
     std::fs::write(&manifest, quick).unwrap();
     let binary = Path::new(env!("CARGO_BIN_EXE_muster"));
@@ -133,6 +137,13 @@ async fn fifty_kills_lose_nothing_and_make_nothing_twice() {
 
         let now = converged(&up, size).await;
         nothing_leaked(&up).await;
+        if round == 0 {
+            // From now on deletions drain: one of four Pods at a time.
+            let workload = up.sibling("default.quickstart").await.unwrap();
+            let yaml = include_str!("../../../examples/workload.yaml")
+                .replace("replicas: 6", "replicas: 4");
+            apply(&workload, &yaml).await.unwrap();
+        }
         let (gone, new) = (
             names.difference(&now).count(),
             now.difference(&names).count(),
@@ -183,5 +194,39 @@ async fn fifty_kills_lose_nothing_and_make_nothing_twice() {
         .unwrap();
         tokio::time::sleep(Duration::from_millis(rng.random_range(0..900))).await;
         up.kill().await.unwrap();
+    }
+    end(binary, dir.path(), &mut rng).await;
+}
+
+/// The deletion of the pool ends too, however often it is cut off, and leaves nothing.
+async fn end(binary: &Path, data: &Path, rng: &mut StdRng) {
+    for last in [false, false, false, true] {
+        let up = Up::start(binary, data, &[]).await.unwrap();
+        let client = up.client().await.unwrap();
+        let pools: Api<MachinePool> = Api::namespaced(client.clone(), "default");
+        match pools.delete("workers", &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => panic!("{error}"),
+        }
+        if !last {
+            tokio::time::sleep(Duration::from_millis(rng.random_range(0..900))).await;
+            up.kill().await.unwrap();
+            continue;
+        }
+        let gone = await_condition(pools, "workers", |pool: Option<&MachinePool>| {
+            pool.is_none()
+        });
+        tokio::time::timeout(LIMIT, gone).await.unwrap().unwrap();
+        nothing_leaked(&up).await;
+        let machines: Api<Machine> = Api::namespaced(client, "default");
+        assert!(
+            machines
+                .list(&Default::default())
+                .await
+                .unwrap()
+                .items
+                .is_empty()
+        );
     }
 }

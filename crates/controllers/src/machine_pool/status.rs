@@ -433,3 +433,47 @@ async fn put(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(name: &str, ready: &str) -> Arc<Machine> {
+        let said = json!({"type": "Ready", "status": ready, "reason": "X", "message": format!("* of {name}\n* more"),
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let value = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": {"name": name},
+            "spec": {"clusterName": "c", "bootstrap": {}, "infrastructureRef": {"apiGroup": "g", "kind": "K", "name": name}},
+            "status": {"conditions": [said]}});
+        Arc::new(serde_json::from_value(value).unwrap())
+    }
+
+    fn summary(machines: &[Arc<Machine>]) -> Said {
+        let reasons = Summary {
+            all: types::MachinesReady::Ready,
+            some_not: types::MachinesReady::NotReady,
+            some_unknown: types::MachinesReady::ReadyUnknown,
+            none: types::MachinesReady::NoReplicas,
+        };
+        over(machines, types::Ready::TYPE, &reasons)
+    }
+
+    #[test]
+    fn a_summary_names_the_worst_first_and_only_a_few() {
+        assert_eq!(summary(&[]).reason, "NoReplicas");
+        let well = machine("well", "True");
+        assert_eq!(summary(&[Arc::clone(&well)]).status, Status::True);
+        let unknown = machine("unknown", "Unknown");
+        let said = summary(&[Arc::clone(&well), Arc::clone(&unknown)]);
+        assert_eq!(said.status, Status::Unknown);
+        let bad: Vec<_> = (0..1000)
+            .map(|n| machine(&format!("bad-{n:03}"), "False"))
+            .collect();
+        let all: Vec<_> = [well, unknown].into_iter().chain(bad).collect();
+        let said = summary(&all);
+        assert_eq!(said.status, Status::False);
+        assert_eq!(
+            said.message,
+            "* Machines bad-000, bad-001, bad-002, ... (997 more): * of bad-000"
+        );
+    }
+}

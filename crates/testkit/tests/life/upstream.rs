@@ -1,5 +1,5 @@
 //! Where Cluster API's own controllers go wrong for pool machines, and what goes right here: D1 to D26 of the list of its
-//! defects, each named after what goes right. D16 and D21 are about health checks.
+//! defects, each named after what goes right. D17 is in `volumes`, D20 in `rules`; D16 and D21 are about health checks.
 
 use std::time::Duration;
 
@@ -568,6 +568,24 @@ async fn d23_an_infra_machine_that_is_going_gets_no_machine() {
         .unwrap();
     tokio::time::sleep(LATER).await;
     assert!(world.machine("two").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn d23_a_machine_whose_infra_machine_ended_before_it_was_made_goes() {
+    let (world, _) = foreign(Contract::V1Beta2).await;
+    let pool = world.pool("foreign").unwrap();
+    let one = world.machine("one").unwrap();
+    let mut late = Machine::new("late", one.spec.clone());
+    late.spec.provider_id = Some("scripted:///late".to_owned());
+    late.spec.infrastructure_ref.name = "late".to_owned();
+    late.metadata.labels = one.metadata.labels.clone();
+    late.metadata.finalizers = one.metadata.finalizers.clone();
+    late.metadata.owner_references = one.metadata.owner_references.clone();
+    let machines = world.api::<Machine>();
+    machines.create(&Default::default(), &late).await.unwrap();
+    world.gone("late").await.unwrap();
+    assert_eq!(world.machine("one").unwrap().uid(), one.uid());
+    assert_eq!(world.pool("foreign").unwrap().uid(), pool.uid());
 }
 
 #[tokio::test(start_paused = true)]
