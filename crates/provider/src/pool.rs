@@ -204,6 +204,10 @@ async fn pass<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<Requeue,
         // Whoever made it first makes the MachinePool next; there is nothing to do until then.
         return Ok(Requeue::Never);
     };
+    if owners::is_orphaning(&*pool) || owners::is_orphaning(&*cluster) {
+        // What stays, stays as it is.
+        return Ok(Requeue::Never);
+    }
     if pool.is_deleting() || cluster.metadata.deletion_timestamp.is_some() {
         return leaving::hold(context, key, &object).await;
     }

@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use muster_api::conditions::{Reason as _, types};
 use muster_api::names::{INFRA_MACHINE_FINALIZER, TERMINATION_DEADLINE};
 use muster_api::reference::{Conditioned as _, ContractReference};
-use muster_api::{Machine, contract};
+use muster_api::{Machine, contract, owners};
 use muster_caches::reference;
 use muster_informers::Key;
 use serde_json::{Value, json};
@@ -24,7 +24,8 @@ pub(super) fn machines<S>(context: &Context<S>, namespace: &str) -> Api<DynamicO
     Api::namespaced_with(context.client.clone(), namespace, &context.kinds.machine)
 }
 
-/// The Machine that refers to an InfraMachine.
+/// The Machine of an InfraMachine: the one that owns it, else a pool's that refers to it. Somebody else's that only refers
+/// to it has no say in it.
 pub(super) fn machine_of<S>(context: &Context<S>, machine: &DynamicObject) -> Option<Arc<Machine>> {
     let found = ContractReference {
         api_group: context.kinds.machine.group.clone(),
@@ -32,12 +33,16 @@ pub(super) fn machine_of<S>(context: &Context<S>, machine: &DynamicObject) -> Op
         name: machine.name_any(),
     };
     let value = reference(&machine.namespace().unwrap_or_default(), &found);
-    context
+    let referring = context
         .caches
         .machines
-        .by(context.caches.machines_by_reference, &value)
-        .into_iter()
-        .next()
+        .by(context.caches.machines_by_reference, &value);
+    let owns = |found: &&Arc<Machine>| owners::is_owned_by(machine, &***found);
+    let of_pool = |found: &&Arc<Machine>| {
+        owners::controller(&***found).is_some_and(|owner| owner.kind == "MachinePool")
+    };
+    let found = referring.iter().find(owns);
+    found.or_else(|| referring.iter().find(of_pool)).cloned()
 }
 
 /// Whether the instance of an InfraMachine that is being deleted may end: its Machine waits for it, or it has none. A

@@ -7,7 +7,7 @@ use muster_testkit::witness::Witness;
 use muster_testkit::world::{LATER, World, instance_of, quickstart};
 use rstest::rstest;
 
-use super::support::start_workload;
+use super::support::{pool_gone, start_workload};
 
 async fn count<K>(world: &World) -> usize
 where
@@ -30,15 +30,8 @@ async fn a_pool_ends_and_its_machines_are_drained_first(#[case] how: Propagation
         .delete_with::<MachinePool>("workers", how)
         .await
         .unwrap();
-    world
-        .until("the pool's end", LATER, || async {
-            world.pool("workers").is_none()
-        })
-        .await
-        .unwrap();
-    assert_eq!(count::<SimMachine>(&world).await, 0);
+    pool_gone(&world, "workers").await;
     assert_eq!(count::<SimMachinePool>(&world).await, 0);
-    assert!(world.instances().await.unwrap().is_empty());
     for name in names {
         let events = world.events(&name).await.unwrap();
         let place = |reason: &str| events.iter().position(|event| event == reason);

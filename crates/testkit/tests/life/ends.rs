@@ -8,7 +8,7 @@ use kube::Api;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use muster_api::reference::Conditioned as _;
-use muster_api::{Cluster, Machine, MachinePool, SimMachine};
+use muster_api::{Cluster, Machine, MachinePool};
 use muster_provider_sim::console;
 use muster_testkit::fault::Fate;
 use muster_testkit::outage::Reach;
@@ -16,24 +16,7 @@ use muster_testkit::scripted::{Contract, GROUP, Scripted};
 use muster_testkit::world::{LATER, SOON, World, instance_of, quickstart};
 use serde_json::json;
 
-use super::support::start_workload;
-
-async fn pool_gone(world: &World) {
-    world
-        .until("the pool's end", LATER, || async {
-            world.pool("workers").is_none()
-        })
-        .await
-        .unwrap();
-    assert!(world.instances().await.unwrap().is_empty());
-    let infra = world
-        .api::<SimMachine>()
-        .list(&ListParams::default())
-        .await
-        .unwrap();
-    assert!(infra.items.is_empty());
-    assert!(world.machines("workers").is_empty());
-}
+use super::support::{foreign_pool, pool_gone, start_workload};
 
 /// Case C14.
 #[tokio::test(start_paused = true)]
@@ -43,7 +26,7 @@ async fn a_pool_that_is_deleted_in_the_midst_of_its_start_ends_at_whatever_momen
         world.apply(&quickstart(3)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(200 * moment)).await;
         world.delete::<MachinePool>("workers").await.unwrap();
-        pool_gone(&world).await;
+        pool_gone(&world, "workers").await;
     }
 }
 
@@ -96,7 +79,7 @@ async fn what_the_cloud_delivers_late_for_a_pool_that_went_is_ended_too() {
     world.delete::<MachinePool>("workers").await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let _ = console::capacity(&cloud, "default", "workers", "a", 5).await;
-    pool_gone(&world).await;
+    pool_gone(&world, "workers").await;
 }
 
 /// Case C45.
@@ -155,7 +138,7 @@ async fn a_pool_ends_while_boots_fail_and_a_template_change_is_half_through() {
     {
         console::heal(&world.cloud().unwrap(), &id).await.unwrap();
     }
-    pool_gone(&world).await;
+    pool_gone(&world, "workers").await;
 }
 
 /// Case C48.
@@ -296,21 +279,7 @@ async fn an_infrastructure_that_cannot_be_read_changes_no_counter_and_touches_no
 
 #[tokio::test(start_paused = true)]
 async fn what_a_provider_does_not_know_is_unknown_and_a_domain_that_was_known_stays() {
-    let world = World::quickstart(0).await.unwrap();
-    let provider = Scripted::define(&world, Contract::V1Beta2).await.unwrap();
-    provider
-        .create("ScriptedMachinePool", "foreign")
-        .await
-        .unwrap();
-    world
-        .apply(&Scripted::manifest("foreign", 1, &json!({})))
-        .await
-        .unwrap();
-    provider
-        .machine("foreign", "one", "scripted:///one")
-        .await
-        .unwrap();
-    provider.has("foreign", &["scripted:///one"]).await.unwrap();
+    let (world, provider) = foreign_pool(Contract::V1Beta2, "scripted:///one").await;
     provider
         .say("ScriptedMachine", "one", json!({"failureDomain": "z"}))
         .await

@@ -11,33 +11,15 @@ use muster_testkit::world::{LATER, SOON, World, instance_of};
 use rstest::rstest;
 use serde_json::json;
 
+use super::support::foreign_pool;
+
 fn nodes(world: &World) -> Api<Node> {
     Api::all(world.workload("quickstart").unwrap())
 }
 
-/// A pool on a foreign provider with one instance of this provider ID.
-async fn foreign(provider_id: &str) -> (World, Scripted) {
-    let world = World::quickstart(0).await.unwrap();
-    let provider = Scripted::define(&world, Contract::V1Beta2).await.unwrap();
-    provider
-        .create("ScriptedMachinePool", "foreign")
-        .await
-        .unwrap();
-    world
-        .apply(&Scripted::manifest("foreign", 1, &json!({})))
-        .await
-        .unwrap();
-    provider
-        .machine("foreign", "one", provider_id)
-        .await
-        .unwrap();
-    provider.has("foreign", &[provider_id]).await.unwrap();
-    (world, provider)
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_deleted_by_hand_leaves_its_machine_which_takes_it_when_it_is_back() {
-    let (world, _) = foreign("scripted:///one").await;
+    let (world, _) = foreign_pool(Contract::V1Beta2, "scripted:///one").await;
     let workload = world.workload("quickstart").unwrap();
     node(&workload, "node-one", "scripted:///one", true)
         .await
@@ -138,7 +120,7 @@ async fn a_node_that_is_there_before_its_machine_is_bound_to_it() {
 /// Case C18.
 #[tokio::test(start_paused = true)]
 async fn an_instance_whose_id_has_no_zone_is_the_one_whose_node_names_it() {
-    let (world, _) = foreign("aws:////i-1").await;
+    let (world, _) = foreign_pool(Contract::V1Beta2, "aws:////i-1").await;
     let workload = world.workload("quickstart").unwrap();
     node(&workload, "node-one", "aws:///eu-west-1a/i-1", true)
         .await
@@ -154,7 +136,7 @@ async fn an_instance_whose_id_has_no_zone_is_the_one_whose_node_names_it() {
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_id_is_nearly_the_machines_is_named() {
     let id = "azure:///subscriptions/s/resourceGroups/MyGroup/x/0";
-    let (world, _) = foreign(id).await;
+    let (world, _) = foreign_pool(Contract::V1Beta2, id).await;
     let workload = world.workload("quickstart").unwrap();
     let other = "azure:///subscriptions/s/resourceGroups/mygroup/x/0";
     node(&workload, "node-one", other, true).await.unwrap();

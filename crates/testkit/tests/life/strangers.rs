@@ -7,17 +7,17 @@ use muster_api::{Machine, MachinePool};
 use muster_testkit::world::{LATER, SOON, World, instance_of};
 use serde_json::{Value, json};
 
-/// A Machine of a MachineSet, by that name.
-fn foreign(name: &str) -> Machine {
+/// A Machine of that name that a Secret controls, which is nobody that Muster knows of.
+fn foreign(name: &str, infra: &str, owner: &str) -> Machine {
     serde_json::from_value(json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
         "metadata": {
             "name": name, "labels": {"cluster.x-k8s.io/pool-name": "workers", "mine": "yes"},
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "u-1", "controller": true}],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Secret", "name": "workers-bootstrap", "uid": owner, "controller": true}],
         },
         "spec": {
             "clusterName": "quickstart", "bootstrap": {"dataSecretName": ""},
-            "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "SimMachine", "name": "elsewhere"},
+            "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "SimMachine", "name": infra},
         },
     }))
     .unwrap()
@@ -45,12 +45,7 @@ async fn a_foreign_machine_of_an_infra_machines_name_is_named_and_stays_as_it_is
         .unwrap();
     world.patch::<Machine>(&name, strip).await.unwrap();
     world.delete::<Machine>(&name).await.unwrap();
-    let mut other = foreign(&name);
-    // The collector has never heard of its owner's uid and would end it.
-    other.metadata.owner_references.as_mut().unwrap()[0].uid = secret_uid(&world).await;
-    other.metadata.owner_references.as_mut().unwrap()[0].kind = "Secret".to_owned();
-    other.metadata.owner_references.as_mut().unwrap()[0].api_version = "v1".to_owned();
-    other.metadata.owner_references.as_mut().unwrap()[0].name = "workers-bootstrap".to_owned();
+    let other = foreign(&name, "elsewhere", &secret_uid(&world).await);
     let created = world
         .api::<Machine>()
         .create(&PostParams::default(), &other)
@@ -84,6 +79,22 @@ async fn a_foreign_machine_of_an_infra_machines_name_is_named_and_stays_as_it_is
     assert_eq!(now.uid(), created.uid());
     assert_eq!(now.spec, created.spec);
     assert_eq!(now.labels(), created.labels());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_machine_that_refers_to_an_infra_machine_holds_nothing_up() {
+    let world = World::quickstart(2).await.unwrap();
+    let name = world.first("workers").name_any();
+    let other = foreign("stranger", &name, &secret_uid(&world).await);
+    let machines = world.api::<Machine>();
+    machines
+        .create(&PostParams::default(), &other)
+        .await
+        .unwrap();
+    tokio::time::sleep(SOON).await;
+    world.delete::<Machine>(&name).await.unwrap();
+    world.gone(&name).await.unwrap();
+    assert!(machines.get_opt("stranger").await.unwrap().is_some());
 }
 
 async fn secret_uid(world: &World) -> String {

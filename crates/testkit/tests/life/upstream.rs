@@ -18,25 +18,14 @@ use muster_testkit::world::{LATER, SOON, World, instance_of};
 use rstest::rstest;
 use serde_json::json;
 
-use super::support::start_workload;
+use super::support::{foreign_pool, start_workload};
 
 const POOL: &str = "ScriptedMachinePool";
 const MACHINE: &str = "ScriptedMachine";
 
 /// A pool on a foreign provider that has one instance with its InfraMachine and its Node.
 async fn foreign(contract: Contract) -> (World, Scripted) {
-    let world = World::quickstart(0).await.unwrap();
-    let provider = Scripted::define(&world, contract).await.unwrap();
-    provider.create(POOL, "foreign").await.unwrap();
-    world
-        .apply(&Scripted::manifest("foreign", 1, &json!({})))
-        .await
-        .unwrap();
-    provider
-        .machine("foreign", "one", "scripted:///one")
-        .await
-        .unwrap();
-    provider.has("foreign", &["scripted:///one"]).await.unwrap();
+    let (world, provider) = foreign_pool(contract, "scripted:///one").await;
     let workload = world.workload("quickstart").unwrap();
     node(&workload, "node-one", "scripted:///one", true)
         .await
