@@ -179,6 +179,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_message_that_is_too_long_is_cut_between_letters() {
+        let mut list = Vec::new();
+        let long = "ü".repeat(MESSAGE_LIMIT);
+        set(
+            &mut list,
+            types::Ready::NotReady.fails().because(long),
+            None,
+            Timestamp::UNIX_EPOCH,
+        );
+        let message = &list[0].message;
+        assert!(message.len() <= MESSAGE_LIMIT + '…'.len_utf8());
+        assert!(message.ends_with("ü…"));
+    }
+
+    #[test]
     fn the_transition_time_moves_only_with_the_status() {
         let mut list = Vec::new();
         let at = |second| Timestamp::from_second(second).unwrap();

@@ -38,3 +38,34 @@ impl SettingsArgs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        settings: SettingsArgs,
+    }
+
+    #[test]
+    fn what_is_typed_is_how_the_controllers_behave() {
+        let default = Line::try_parse_from(["muster"]).unwrap();
+        assert_eq!(default.settings.settings().concurrent_drains, 20);
+        let line = [
+            "muster",
+            "--max-concurrent-drains=3",
+            "--additional-sync-machine-labels=team,cost\\..*",
+        ];
+        let settings = Line::try_parse_from(line).unwrap().settings.settings();
+        assert_eq!(settings.concurrent_drains, 3);
+        assert_eq!(settings.additional_sync.labels.len(), 2);
+        for wrong in ["0", "-1", "many"] {
+            let flag = format!("--max-concurrent-drains={wrong}");
+            assert!(Line::try_parse_from(["muster", &flag]).is_err(), "{wrong}");
+        }
+    }
+}

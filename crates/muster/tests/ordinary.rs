@@ -389,6 +389,60 @@ async fn flags_of_reach_and_logs_are_taken_before_and_after_the_subcommand() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn up_says_what_it_applied_what_to_try_and_how_its_pools_come_along() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    let mut up = Command::new(binary())
+        .args(["up", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(&data)
+        .args(["-f", &example("quickstart.yaml")])
+        .env("HOME", home.path())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(up.stderr.take().unwrap()).lines();
+    let mut said = Vec::new();
+    let running = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            said.push(line);
+            if said
+                .last()
+                .is_some_and(|line| line == "pool workers: Running, 6 of 6 machines ready")
+            {
+                return;
+            }
+        }
+        panic!("up ended: {said:?}");
+    };
+    tokio::time::timeout(LIMIT, running).await.unwrap();
+    let place = |text: &str| {
+        said.iter()
+            .position(|line| line.contains(text))
+            .unwrap_or_else(|| panic!("{text}: {said:?}"))
+    };
+    assert!(place("applied machinepools/workers") < place("muster is ready at https://127.0.0.1:"));
+    let try_next = place("try next:");
+    assert!(said[try_next + 1].contains(&format!(
+        "export KUBECONFIG={}",
+        data.join("kubeconfig").display()
+    )));
+    assert!(said[try_next + 2].contains("kubectl get machinepools,machines"));
+    assert!(place("pool workers: ScalingUp") < said.len() - 1);
+    let pid = up.id().unwrap().to_string();
+    let signal = std::process::Command::new("kill")
+        .args(["-TERM", &pid])
+        .status();
+    assert!(signal.unwrap().success());
+    let status = tokio::time::timeout(LIMIT, up.wait())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_describe_makes_the_story_of_a_machine_plain() {
     if !has_kubectl() {
         return;

@@ -1,11 +1,12 @@
 //! Nodes and Machines find each other, whatever comes first, goes or comes again.
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use muster_api::machine::MachinePhase;
 use muster_api::reference::Conditioned as _;
 use muster_api::{Machine, MachinePool, SimMachine, names, owners};
+use muster_testkit::outage::Reach;
 use muster_testkit::scripted::{Contract, Scripted, node};
 use muster_testkit::world::{LATER, SOON, World, instance_of};
 use rstest::rstest;
@@ -340,6 +341,90 @@ async fn a_pool_waits_for_its_bootstrap_object_and_follows_the_name_of_its_secre
             .unwrap()
             .is_none()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bootstrap_secret_that_is_renewed_touches_no_machine() {
+    let world = World::quickstart(2).await.unwrap();
+    let before: Vec<_> = world.machines("workers").iter().map(|m| m.uid()).collect();
+    let secrets: Api<Secret> = Api::namespaced(world.client.clone(), "default");
+    let renewed = Patch::Merge(json!({"stringData": {"value": "#cloud-config of another token"}}));
+    secrets
+        .patch("workers-bootstrap", &PatchParams::default(), &renewed)
+        .await
+        .unwrap();
+    tokio::time::sleep(LATER).await;
+    world.settled("workers", 2).await.unwrap();
+    let after: Vec<_> = world.machines("workers").iter().map(|m| m.uid()).collect();
+    assert_eq!(after, before);
+    let status = world.pool("workers").unwrap().status.clone().unwrap();
+    assert_eq!(status.up_to_date_replicas, Some(2));
+    world.scale("workers", 3).await.unwrap();
+    world.settled("workers", 3).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_of_a_cluster_that_does_not_answer_are_unknown_and_come_back() {
+    let world = World::quickstart(1).await.unwrap();
+    let name = world.first("workers").name_any();
+    let reason = |type_: &str| {
+        let machine = world.machine(&name).unwrap();
+        machine.condition_of(type_).unwrap().reason.clone()
+    };
+    world.reach("quickstart", Reach::Silent);
+    for type_ in ["NodeReady", "NodeHealthy"] {
+        world
+            .until("a connection that is down", LATER, || async {
+                reason(type_) == "ConnectionDown"
+            })
+            .await
+            .unwrap();
+    }
+    world.reach("quickstart", Reach::Answers);
+    world
+        .until("a Node that is ready", LATER, || async {
+            reason("NodeReady") == "NodeReady"
+        })
+        .await
+        .unwrap();
+    world.settled("workers", 1).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_that_nobody_here_knows_of_stay_on_a_providers_objects() {
+    let (world, provider) = foreign_pool(Contract::V1Beta2, "scripted:///one").await;
+    let extra = Patch::Merge(json!({"spec": {"extra": {"deep": [1, 2]}}}));
+    for (kind, name) in [
+        ("ScriptedMachinePool", "foreign"),
+        ("ScriptedMachine", "one"),
+    ] {
+        provider
+            .all(kind)
+            .patch(name, &PatchParams::default(), &extra)
+            .await
+            .unwrap();
+    }
+    // Owners and labels are written onto them now.
+    let disowned = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    provider
+        .all("ScriptedMachine")
+        .patch("one", &PatchParams::default(), &disowned)
+        .await
+        .unwrap();
+    world
+        .until("its owner", LATER, || async {
+            let infra = provider.all("ScriptedMachine").get("one").await.unwrap();
+            owners::controller(&infra).is_some()
+        })
+        .await
+        .unwrap();
+    for (kind, name) in [
+        ("ScriptedMachinePool", "foreign"),
+        ("ScriptedMachine", "one"),
+    ] {
+        let object = provider.all(kind).get(name).await.unwrap();
+        assert_eq!(object.data["spec"]["extra"], json!({"deep": [1, 2]}));
+    }
 }
 
 #[tokio::test(start_paused = true)]
