@@ -31,7 +31,7 @@ pub(super) async fn pass(
     }
     if owners::is_orphaning(&**pool) {
         let message = "waiting for the garbage collector to take it from its Machines and its infrastructure, which stay".to_owned();
-        status::deleting(context, pools, pool, message).await?;
+        status::deleting(context, pools, pool, message, None).await?;
         return Ok(Requeue::After(SOON));
     }
     let namespace = pool.namespace().unwrap_or_default();
@@ -67,7 +67,7 @@ pub(super) async fn pass(
                 waiting.join(", ")
             }
         );
-        status::deleting(context, pools, pool, message).await?;
+        status::deleting(context, pools, pool, message, Some(&left)).await?;
         return Ok(Requeue::After(LEVEL));
     }
     let finalizers: Vec<&String> = pool

@@ -44,7 +44,6 @@ pub(super) async fn write(
             .filter(|m| m.is_true(type_) && !m.is_deleting())
             .count()
     };
-    let number = |n: usize| Some(i32::try_from(n).unwrap_or(i32::MAX));
     if let Some(replicas) = seen.replicas {
         status.replicas = Some(replicas);
     } else if status.replicas.is_none() {
@@ -85,6 +84,11 @@ pub(super) async fn write(
         conditions::set(&mut status.conditions, said, pool.metadata.generation, now);
     }
     put(context, pools, pool, status).await
+}
+
+/// A number as counters have it.
+fn number(count: usize) -> Option<i32> {
+    Some(i32::try_from(count).unwrap_or(i32::MAX))
 }
 
 /// How many machines there are, and how many there are to be.
@@ -387,13 +391,27 @@ pub(super) async fn paused(
     Ok(Requeue::Never)
 }
 
+/// Says what the deletion of a pool waits for; the counters follow the Machines that are left, where these are known.
 pub(super) async fn deleting(
     context: &Context,
     pools: &Api<MachinePool>,
     pool: &MachinePool,
     message: String,
+    left: Option<&[Arc<Machine>]>,
 ) -> Result<(), PassError> {
     let mut status = pool.status.clone().unwrap_or_default();
+    if let Some(left) = left {
+        let count = |type_: &str| {
+            let found = left.iter().filter(|m| m.is_true(type_) && !m.is_deleting());
+            number(found.count())
+        };
+        status.replicas = number(left.len());
+        status.ready_replicas = count(types::Ready::TYPE);
+        status.available_replicas = count(types::Available::TYPE);
+        status.up_to_date_replicas = count(types::UpToDate::TYPE);
+        status.versions = versions(left);
+        status.node_refs = node_refs(context, pool, left);
+    }
     for said in [
         types::Deleting::Deleting.holds().because(message),
         types::Paused::NotPaused.fails(),

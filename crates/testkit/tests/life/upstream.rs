@@ -670,6 +670,7 @@ async fn d26_a_deleted_pool_is_drained_under_its_limit_of_drains_at_once() {
     start_workload(&world).await;
     world.delete::<MachinePool>("workers").await.unwrap();
     let mut most = 0;
+    let mut counted = std::collections::BTreeSet::new();
     let nodes: Api<Node> = Api::all(world.workload("quickstart").unwrap());
     world
         .until("the pool's end", LATER, || {
@@ -686,11 +687,15 @@ async fn d26_a_deleted_pool_is_drained_under_its_limit_of_drains_at_once() {
                 })
                 .count();
             most = most.max(draining);
+            let status = world.pool("workers").and_then(|pool| pool.status.clone());
+            counted.extend(status.and_then(|status| status.replicas));
             async { world.pool("workers").is_none() }
         })
         .await
         .unwrap();
     assert!((1..=20).contains(&most), "{most} drains at once");
+    // The pool's counters follow those that go.
+    assert!(counted.len() > 3, "{counted:?}");
     assert!(
         nodes
             .list(&ListParams::default())
