@@ -25,6 +25,9 @@ pub const DELETE_MACHINE: Annotation<Presence> = Annotation::new("cluster.x-k8s.
 /// On a Machine: no health check looks at it; presence counts.
 pub const SKIP_REMEDIATION: Annotation<Presence> =
     Annotation::new("cluster.x-k8s.io/skip-remediation");
+/// On a Machine: a health check finds it unhealthy at once; presence counts.
+pub const REMEDIATE_MACHINE: Annotation<Presence> =
+    Annotation::new("cluster.x-k8s.io/remediate-machine");
 /// On a pool: something else owns its size, unless the value is `false`.
 pub const REPLICAS_MANAGED_BY: Annotation<SizeOwner> =
     Annotation::new("cluster.x-k8s.io/replicas-managed-by");

@@ -49,6 +49,8 @@ pub struct Management {
     pub policies_by_pool: Index,
     /// MachineHealthChecks.
     pub health_checks: Informer<MachineHealthCheck>,
+    /// MachineHealthChecks by [`in_namespace`] of their Cluster's name.
+    pub health_checks_by_cluster: Index,
     /// MachineDrainRules.
     pub drain_rules: Informer<MachineDrainRule>,
     /// MachineDrainRules by namespace.
@@ -149,6 +151,9 @@ impl Management {
             .index(|policy| vec![in_namespace(&space(policy), &policy.spec.machine_pool_name)]);
         let mut drain_rules = Informer::builder(api::<MachineDrainRule>(client, namespace));
         let drain_rules_by_namespace = drain_rules.index(|rule| vec![space(rule)]);
+        let mut health_checks = Informer::builder(api::<MachineHealthCheck>(client, namespace));
+        let health_checks_by_cluster = health_checks
+            .index(|check| vec![in_namespace(&space(check), &check.spec.cluster_name)]);
         let of_clusters =
             watcher::Config::default().fields(&format!("type={}", names::SECRET_TYPE));
         let secrets = Informer::builder(api::<Secret>(client, namespace)).config(of_clusters);
@@ -167,7 +172,8 @@ impl Management {
             machines_by_node,
             policies: policies.start(),
             policies_by_pool,
-            health_checks: Informer::builder(api::<MachineHealthCheck>(client, namespace)).start(),
+            health_checks: health_checks.start(),
+            health_checks_by_cluster,
             drain_rules: drain_rules.start(),
             drain_rules_by_namespace,
             secrets: secrets.start(),

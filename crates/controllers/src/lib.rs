@@ -4,6 +4,7 @@
 //! are reached through [`objects`], workload clusters through [`workload`].
 
 pub mod cluster;
+mod health;
 pub mod machine;
 pub mod machine_pool;
 pub mod objects;
@@ -24,6 +25,7 @@ use muster_provider::workload::Connector;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use health::Health;
 use machine::refusals::Refusals;
 use machine::turns::Drains;
 use objects::Objects;
@@ -77,6 +79,7 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) drains: Drains,
     pub(crate) refusals: Arc<Refusals>,
+    pub(crate) health: Health,
     pub(crate) clusters: Queue<Key>,
     pub(crate) pools: Queue<Key>,
     pub(crate) machines: Queue<Key>,
@@ -135,6 +138,7 @@ pub(crate) fn difference(
 pub fn start(config: Config) -> TaskTracker {
     let (clusters, pools, machines) = (Queue::default(), Queue::default(), Queue::default());
     let refusals: Arc<Refusals> = Arc::default();
+    let health = Health::new(config.clock.now());
     let objects = Objects::new(config.client.clone(), config.caches.clone());
     let context = Arc::new(Context {
         workloads: Workloads::new(
@@ -144,6 +148,7 @@ pub fn start(config: Config) -> TaskTracker {
                 clusters: clusters.clone(),
                 pools: pools.clone(),
                 machines: machines.clone(),
+                health: health.queue.clone(),
                 refusals: Arc::clone(&refusals),
             },
             config.clock.clone(),
@@ -151,6 +156,7 @@ pub fn start(config: Config) -> TaskTracker {
         ),
         drains: Drains::new(config.settings.concurrent_drains),
         refusals,
+        health,
         settings: config.settings,
         events: Events::new(config.client.clone(), "muster"),
         sizes: Sizes::new(config.client.clone(), config.caches.clone()),
@@ -166,6 +172,7 @@ pub fn start(config: Config) -> TaskTracker {
     let stop = config.stop;
     tracker.spawn(cluster::run(Arc::clone(&context), stop.clone()));
     tracker.spawn(machine_pool::run(Arc::clone(&context), stop.clone()));
+    tracker.spawn(health::run(Arc::clone(&context), stop.clone()));
     tracker.spawn(policy::run(Arc::clone(&context), stop.clone()));
     tracker.spawn(machine::run(context, stop));
     tracker.close();

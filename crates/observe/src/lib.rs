@@ -8,9 +8,11 @@
 //! - [`load`]: what on a Node would have to move, and the budgets that have a say.
 //! - [`volumes`]: attached volumes, and where volumes let Pods run.
 //! - [`rollout`]: a pool's policy and Machines as a rollout takes them.
+//! - [`health`]: MachineHealthChecks and Machines as verdicts of health see them.
 //! - [`machine`]: Machines as members of a pool, and what holds their deletion.
 
 pub mod drain;
+pub mod health;
 pub mod load;
 pub mod machine;
 pub mod rollout;

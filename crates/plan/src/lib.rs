@@ -11,6 +11,7 @@ pub mod machine;
 pub mod marks;
 pub mod policy;
 pub mod pool;
+pub mod repair;
 pub mod rollout;
 pub mod share;
 pub mod size;

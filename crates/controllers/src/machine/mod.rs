@@ -4,6 +4,7 @@ mod binding;
 mod born;
 mod deletion;
 pub(crate) mod drain;
+mod health;
 mod loss;
 pub mod node_sync;
 pub(crate) mod refusals;

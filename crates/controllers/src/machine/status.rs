@@ -17,7 +17,7 @@ use muster_informers::Requeue;
 use muster_observe::rollout::{self, Judged};
 use serde_json::json;
 
-use super::{Infrastructure, NODE_POLL, NodeSeen, Seen, binding, born};
+use super::{Infrastructure, NODE_POLL, NodeSeen, Seen, binding, born, health};
 use crate::{Context, PassError, api, difference};
 
 pub(super) async fn write(
@@ -43,6 +43,7 @@ pub(super) async fn write(
     ] {
         conditions::set(&mut status.conditions, said, generation, now);
     }
+    health::say(context, &next, &mut status.conditions, now);
     next.status = Some(status.clone());
     conditions::set(&mut status.conditions, ready(&next), generation, now);
     next.status = Some(status.clone());
@@ -57,6 +58,7 @@ pub(super) async fn write(
     next.status = Some(status.clone());
     put(context, before, status).await?;
     born::tell(context, before, &next).await;
+    health::tell(context, before, &next).await;
     Ok(match (wait, &seen.node) {
         (Some(wait), _) => Requeue::After(wait),
         (None, NodeSeen::Here(_)) => Requeue::Never,

@@ -2,6 +2,8 @@
 
 mod leave;
 mod machines;
+mod repair;
+mod replace;
 mod rollout;
 mod status;
 

@@ -3,16 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use either::Either;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use muster_api::conditions::{Reason as _, Said, Status, types};
 use muster_api::names::SizeOwner;
-use muster_api::policy::{MachinePoolPolicySpec, Replacement};
-use muster_api::{Cluster, Machine, MachinePool, names};
+use muster_api::policy::MachinePoolPolicySpec;
+use muster_api::{Cluster, MachinePool};
 use muster_informers::Key;
 use muster_observe::drain::Rules as DrainRules;
 use muster_observe::rollout::{
@@ -20,12 +17,11 @@ use muster_observe::rollout::{
 };
 use muster_plan::allowance::Standing;
 use muster_plan::rollout::{self, Because, Decision, Member, NoPods, Pool, Waiting};
-use muster_provider::events::about;
-use serde_json::json;
 
-use super::{Seen, machines};
+use super::replace::replace;
+use super::{Seen, machines, repair};
 use crate::machine::drain::refusal::unready;
-use crate::{Context, PassError, api};
+use crate::{Context, PassError};
 
 /// How many Machines are deleted at once.
 const PARALLEL: usize = 16;
@@ -36,6 +32,8 @@ const BUDGETS: Duration = Duration::from_secs(5);
 pub(super) struct Step {
     /// The pool's RollingOut condition.
     pub(super) said: Said,
+    /// Its Remediating condition.
+    pub(super) remediating: Said,
     /// How many machines more than its size the pool may have now.
     pub(super) surge: u32,
     /// How soon to look again.
@@ -63,7 +61,6 @@ pub(super) async fn step(
     cluster: &Cluster,
     seen: &Seen,
 ) -> Result<Step, PassError> {
-    let machines = judged(context, pool, seen);
     let policy = context
         .caches
         .policy(&pool.namespace().unwrap_or_default(), &pool.name_any());
@@ -73,11 +70,20 @@ pub(super) async fn step(
     let checks = context.caches.health_checks.walk_all();
     let labels = machines::labels(pool);
     let startup = startup(pool, &labels, checks.iter().map(|check| &**check));
-    let members: Vec<Member> = machines
-        .iter()
-        .map(|judged| judged.member(startup, now))
-        .collect();
+    let members_of = |machines: &[Judged]| -> Vec<Member> {
+        let members = machines.iter().map(|judged| judged.member(startup, now));
+        members.collect()
+    };
     let wanted = wanted(pool, cluster, seen, &rules);
+    let mut machines = judged(context, pool, seen);
+    let mut members = members_of(&machines);
+    // Repair goes first, and what it begins counts for the rollout.
+    let limit = wanted.disruption;
+    let remediating = repair::step(context, pool, policy, &machines, &members, limit).await?;
+    if remediating.status == Status::True {
+        machines = judged(context, pool, seen);
+        members = members_of(&machines);
+    }
     let decision = decide(context, cluster, &wanted, &machines, &members);
     let by_name: HashMap<String, &Judged> = machines
         .iter()
@@ -107,6 +113,7 @@ pub(super) async fn step(
             _ => rollout::surge(wanted.strategy, decision.counts.outdated),
         },
         said: said(&decision),
+        remediating,
         again: again.filter(|_| !decision.is_over()),
     })
 }
@@ -187,61 +194,12 @@ async fn delete(
     judged: &Judged,
     because: Because,
 ) -> Result<(), PassError> {
-    let machine = &judged.machine;
-    let namespace = machine.namespace().unwrap_or_default();
-    let name = machine.name_any();
-    let machines: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
-    let shrinks = policy
-        .and_then(|policy| policy.machine_deletion)
-        .is_some_and(|deletion| deletion.replacement == Replacement::Shrink);
-    if shrinks || names::REPLACEMENT.is_on(&**machine) {
-        // What is said of deletions by hand is not meant for a rollout: it never makes a pool smaller.
-        let patch = json!({"metadata": {
-            "uid": machine.uid(),
-            "annotations": {names::REPLACEMENT.key(): "Replace"},
-        }});
-        match machines
-            .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-        {
-            Ok(patched) => context.caches.machines.absorb(patched),
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                return Ok(());
-            }
-            Err(error) => return Err(api(format!("annotating Machine {name}"))(error)),
-        }
-    }
     let note = format!(
         "replaced since it is out of date, and goes now because it {}:\n{}",
         because.told(),
         told(&judged.outdated)
     );
-    tracing::info!(machine = %Key::of(&**machine), %note, "Machine deleted by a rollout");
-    context
-        .events
-        .say(
-            &about(&**machine),
-            EventType::Normal,
-            "RolledOut",
-            "Delete",
-            note,
-        )
-        .await;
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: machine.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    match machines.delete(&name, &params).await {
-        Ok(Either::Left(object)) => context.caches.machines.absorb(object),
-        Ok(Either::Right(_)) => {}
-        // It is gone, or another one has its name.
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
-        Err(error) => return Err(api(format!("deleting Machine {name}"))(error)),
-    }
-    Ok(())
+    replace(context, policy, &judged.machine, "RolledOut", note).await
 }
 
 /// The pool's RollingOut condition.

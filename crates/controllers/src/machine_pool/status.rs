@@ -79,7 +79,10 @@ pub(super) async fn write(
     };
     for said in said(seen, &status, &judged, &machines, &sizes)
         .into_iter()
-        .chain(step.map(|step| step.said.clone()))
+        .chain(
+            step.into_iter()
+                .flat_map(|step| [step.said.clone(), step.remediating.clone()]),
+        )
     {
         conditions::set(&mut status.conditions, said, pool.metadata.generation, now);
     }
@@ -334,11 +337,12 @@ fn over<R: Reason>(machines: &[Arc<Machine>], of: &str, summary: &Summary<R>) ->
     summary.all.holds()
 }
 
-fn plural(list: &[String]) -> &'static str {
+pub(super) fn plural(list: &[String]) -> &'static str {
     if list.len() == 1 { "" } else { "s" }
 }
 
-fn few(list: &[String]) -> String {
+/// A few of the names, and how many more there are.
+pub(super) fn few(list: &[String]) -> String {
     let shown = list
         .iter()
         .take(NAMED)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -61,12 +62,14 @@ pub struct Workload {
     pub attachments_by_node: Index,
     /// Passes that talk to this cluster hold a place; what does not answer holds only these.
     pub lane: Semaphore,
+    /// Since when it has been looked at without interruption.
+    pub watched_since: Timestamp,
     pub(super) reachability: Reachability,
     pub(super) kubeconfig: Vec<u8>,
 }
 
 impl Workload {
-    pub(super) fn start(client: Client, kubeconfig: Vec<u8>) -> Self {
+    pub(super) fn start(client: Client, kubeconfig: Vec<u8>, now: Timestamp) -> Self {
         let mut nodes = Informer::builder(Api::<Node>::all(client.clone()));
         let nodes_by_provider_id = nodes.index(|node| {
             node.spec
@@ -122,6 +125,7 @@ impl Workload {
             attachments: attachments.start(),
             attachments_by_node,
             lane: Semaphore::new(LANE),
+            watched_since: now,
             reachability: Reachability::default(),
             client,
             kubeconfig,

@@ -23,6 +23,7 @@ use muster_provider::workload::Connector;
 use tokio::task::JoinHandle;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::health;
 use crate::machine::refusals::Refusals;
 
 pub use caches::{OPEN, Workload};
@@ -51,6 +52,8 @@ pub(crate) struct Told {
     pub(crate) pools: Queue<Key>,
     /// Machines whose Node, Pods, volumes or budgets change.
     pub(crate) machines: Queue<Key>,
+    /// Machines whose health is to be looked at, for their Nodes changed.
+    pub(crate) health: Queue<health::Work>,
     /// Which Machines wait for which budgets.
     pub(crate) refusals: Arc<Refusals>,
 }
@@ -160,7 +163,7 @@ impl Workloads {
             .connect(&kubeconfig)
             .await
             .map_err(|error| error.to_string())?;
-        let workload = Arc::new(Workload::start(client, bytes));
+        let workload = Arc::new(Workload::start(client, bytes, self.0.clock.now()));
         let ready = tokio::time::timeout(FIRST_LISTS, workload.synced()).await;
         if !matches!(ready, Ok(true)) {
             return Err(format!("the API of Cluster {cluster} does not answer"));
@@ -225,6 +228,7 @@ impl Workloads {
                             let bound = inner.caches.machines.by(inner.caches.machines_by_provider_id, &value);
                             for machine in bound.iter().chain(&of_node(&node.name_any())) {
                                 inner.told.machines.add(Key::of(&**machine));
+                                inner.told.health.add(health::Work::Machine(Key::of(&**machine)));
                                 if let Some(pool) = inner.caches.pool_key_of(machine).filter(|_| anew) {
                                     inner.told.pools.add(pool);
                                 }
@@ -307,6 +311,8 @@ impl Workloads {
             .by(self.0.caches.machines_by_cluster, &value)
         {
             self.0.told.machines.add(Key::of(&*machine));
+            let work = health::Work::Machine(Key::of(&*machine));
+            self.0.told.health.add(work);
         }
     }
 }

@@ -316,6 +316,12 @@ async fn write_status(
     ] {
         conditions::set(&mut status.conditions, said, generation, now);
     }
+    // Whoever asked for its repair sees that it has begun. Source: Cluster API.
+    let asked = types::OwnerRemediated::TYPE;
+    if status.conditions.iter().any(|said| said.type_ == asked) {
+        let said = types::OwnerRemediated::MachineDeleting.fails();
+        conditions::set(&mut status.conditions, said, generation, now);
+    }
     if status.phase != Some(MachinePhase::Deleting) {
         status.phase = Some(MachinePhase::Deleting);
         status.last_updated = Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));

@@ -1,0 +1,203 @@
+//! What is found about Machines, by check and together; shared with the reconcilers that act on it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use muster_api::MachineHealthCheck;
+use muster_informers::{Key, Queue};
+use muster_plan::health::roster::{Found, Roster};
+use muster_plan::health::{Verdict, together};
+
+use super::Work;
+
+/// After how long without a sign of life this process counts as having been stopped.
+const STOPPED: SignedDuration = SignedDuration::from_secs(15);
+
+/// What all checks that are for a Machine say of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Opinion {
+    /// Together.
+    pub(crate) verdict: Verdict,
+    /// A check that finds it at fault lets its owner repair it.
+    pub(crate) repair: bool,
+}
+
+/// What is found about all Machines. Lost with the process, and found again by one look at each.
+pub(crate) struct Health {
+    pub(crate) queue: Queue<Work>,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    rosters: HashMap<Key, Roster>,
+    /// The checks whose target a Machine is.
+    checks: HashMap<Key, BTreeSet<Key>>,
+    /// Checks that let owners repair.
+    allowed: BTreeSet<Key>,
+    /// Machines that were looked at since this process began.
+    looked_at: HashSet<Key>,
+    /// When this process last gave a sign of life, and when it went on after it had been stopped.
+    beat: Timestamp,
+    resumed: Timestamp,
+}
+
+impl Health {
+    /// Nothing yet.
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self {
+            queue: Queue::default(),
+            known: Mutex::new(Known {
+                rosters: HashMap::new(),
+                checks: HashMap::new(),
+                allowed: BTreeSet::new(),
+                looked_at: HashSet::new(),
+                beat: now,
+                resumed: now,
+            }),
+        }
+    }
+
+    // Nothing under this lock can panic half-way through an update.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process runs; one that was stopped in between has seen nothing meanwhile.
+    pub(super) fn beat(&self, now: Timestamp) {
+        self.known().beat(now);
+    }
+
+    /// Since when a cluster has been looked at without interruption, that has been connected since then.
+    pub(super) fn watched(&self, connected: Timestamp, now: Timestamp) -> Timestamp {
+        let mut known = self.known();
+        known.beat(now);
+        known.resumed.max(connected)
+    }
+
+    /// What is said of a Machine; nothing of one that is nobody's target.
+    pub(crate) fn opinion(&self, machine: &Key) -> Option<Opinion> {
+        let known = self.known();
+        let checks = known.checks.get(machine)?;
+        let found = |check: &Key| known.rosters.get(check)?.get(&machine.name);
+        let verdicts = checks
+            .iter()
+            .filter_map(|check| Some(found(check)?.verdict.clone()));
+        let verdict = together(verdicts);
+        let repair = checks.iter().any(|check| {
+            known.allowed.contains(check)
+                && found(check).is_some_and(|f| matches!(f.verdict, Verdict::Unhealthy { .. }))
+        });
+        Some(Opinion { verdict, repair })
+    }
+
+    /// Whether a Machine was looked at: only then nothing said of it means that nobody checks it.
+    pub(crate) fn has_looked_at(&self, machine: &Key) -> bool {
+        self.known().looked_at.contains(machine)
+    }
+
+    /// A Machine was looked at by all checks that are for it, or is gone; whether that is the first time.
+    pub(super) fn looked_at(&self, machine: &Key, is_there: bool) -> bool {
+        let mut known = self.known();
+        if is_there {
+            known.looked_at.insert(machine.clone())
+        } else {
+            known.looked_at.remove(machine);
+            false
+        }
+    }
+
+    /// Notes what a check finds about a Machine, or that it is no target; whether anything is other than before.
+    pub(super) fn note(&self, check: &Key, machine: &Key, found: Option<Found>) -> bool {
+        let mut known = self.known();
+        let roster = known.rosters.entry(check.clone()).or_default();
+        let before = match &found {
+            Some(found) => roster.set(&machine.name, found.clone()),
+            None => roster.remove(&machine.name),
+        };
+        let changed = before != found;
+        match found {
+            Some(_) => {
+                let checks = known.checks.entry(machine.clone()).or_default();
+                checks.insert(check.clone());
+            }
+            None => known.unlink(machine, check),
+        }
+        changed
+    }
+
+    /// A Machine is the target of none but these checks at most; the checks that lost it.
+    pub(super) fn forget_others(
+        &self,
+        machine: &Key,
+        checks: &[Arc<MachineHealthCheck>],
+    ) -> Vec<Key> {
+        let mut known = self.known();
+        let stays = |check: &Key| {
+            let mut checks = checks.iter();
+            checks.any(|found| found.name_any() == check.name)
+        };
+        let had = known.checks.get(machine).cloned().unwrap_or_default();
+        let lost: Vec<Key> = had.into_iter().filter(|check| !stays(check)).collect();
+        for check in &lost {
+            if let Some(roster) = known.rosters.get_mut(check) {
+                roster.remove(&machine.name);
+            }
+            known.unlink(machine, check);
+        }
+        lost
+    }
+
+    /// A check is gone; the Machines that were its targets.
+    pub(super) fn forget(&self, check: &Key) -> Vec<Key> {
+        let mut known = self.known();
+        known.allowed.remove(check);
+        let roster = known.rosters.remove(check).unwrap_or_default();
+        let machines: Vec<Key> = roster
+            .names()
+            .map(|name| Key::new(check.namespace.clone(), name))
+            .collect();
+        for machine in &machines {
+            known.unlink(machine, check);
+        }
+        machines
+    }
+
+    /// The targets of a check, as they are now.
+    pub(super) fn roster<R>(&self, check: &Key, read: impl FnOnce(&Roster) -> R) -> R {
+        let mut known = self.known();
+        read(known.rosters.entry(check.clone()).or_default())
+    }
+
+    /// Takes note whether a check lets owners repair; the Machines about which that changes something.
+    pub(super) fn allow(&self, check: &Key, allowed: bool) -> Vec<Key> {
+        let mut known = self.known();
+        let changed = match allowed {
+            true => known.allowed.insert(check.clone()),
+            false => known.allowed.remove(check),
+        };
+        let roster = known.rosters.get(check).filter(|_| changed);
+        let sick = roster.into_iter().flat_map(Roster::sick);
+        sick.map(|name| Key::new(check.namespace.clone(), name))
+            .collect()
+    }
+}
+
+impl Known {
+    fn beat(&mut self, now: Timestamp) {
+        if now.duration_since(self.beat) > STOPPED {
+            self.resumed = now;
+        }
+        self.beat = self.beat.max(now);
+    }
+
+    fn unlink(&mut self, machine: &Key, check: &Key) {
+        if let Some(checks) = self.checks.get_mut(machine) {
+            checks.remove(check);
+            if checks.is_empty() {
+                self.checks.remove(machine);
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A check's own status: its targets, how many are healthy, and whether Machines may be repaired.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::events::EventType;
+use kube::{Api, Resource, ResourceExt};
+use muster_api::conditions::{self, Reason as _, Said, Status, types};
+use muster_api::reference::Conditioned as _;
+use muster_api::{Cluster, MachineHealthCheck, names, owners};
+use muster_informers::{Key, Requeue};
+use muster_observe::health as observe;
+use muster_provider::events::about;
+use serde_json::json;
+
+use super::{Work, look};
+use crate::{Context, PassError, api, difference};
+
+/// How many targets a status names. Source: Cluster API.
+const TARGETS: usize = 10_000;
+
+pub(super) async fn pass(
+    context: &Context,
+    key: &Key,
+    check: &MachineHealthCheck,
+) -> Result<Requeue, PassError> {
+    let checks: Api<MachineHealthCheck> = Api::namespaced(context.client.clone(), &key.namespace);
+    let cluster_key = Key::new(&key.namespace, &check.spec.cluster_name);
+    let Some(cluster) = context.caches.clusters.get(&cluster_key) else {
+        return Ok(Requeue::Never);
+    };
+    if check.metadata.deletion_timestamp.is_some() {
+        return Ok(Requeue::Never);
+    }
+    if let Some(pause) = context.caches.pause_of(check, &check.spec.cluster_name) {
+        allow(context, key, false);
+        let said = types::Paused::Paused
+            .holds()
+            .because(pause.told("MachineHealthCheck"));
+        put(context, &checks, check, vec![said], None).await?;
+        return Ok(Requeue::Never);
+    }
+    belong(context, &checks, check, &cluster).await?;
+    let now = context.clock.now();
+    for name in context.health.roster(key, |roster| roster.due(now)) {
+        let machine_key = Key::new(&key.namespace, &name);
+        let machine = context.caches.machines.get(&machine_key);
+        look(context, check, machine.as_deref(), &machine_key);
+    }
+    let counts = context.health.roster(key, |roster| Counts {
+        targets: roster.names().take(TARGETS).map(str::to_owned).collect(),
+        expected: roster.len(),
+        healthy: roster.healthy(),
+    });
+    let unhealthy = counts.expected - counts.healthy;
+    let small = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let (said, remaining) = match observe::trigger(check) {
+        Err(why) => (
+            types::RemediationAllowed::TooManyUnhealthy
+                .fails()
+                .because(why),
+            0,
+        ),
+        Ok(trigger) => {
+            let decision = trigger.decide(small(counts.expected), small(unhealthy));
+            let said = if decision.allowed {
+                types::RemediationAllowed::RemediationAllowed.holds()
+            } else {
+                types::RemediationAllowed::TooManyUnhealthy.fails().because(format!(
+                    "Remediation is not allowed: {unhealthy} of {} machines are not healthy, and {trigger} allows no repair then",
+                    counts.expected
+                ))
+            };
+            (said, decision.remaining)
+        }
+    };
+    let allowed = said.status == Status::True;
+    // A repairer from outside has the word where the check names one.
+    let by_owner = check
+        .spec
+        .remediation
+        .as_ref()
+        .is_none_or(|remediation| remediation.template_ref.is_none());
+    allow(context, key, allowed && by_owner);
+    let was = check.condition_of(types::RemediationAllowed::TYPE);
+    if !allowed && was.is_none_or(|was| was.status != "False") {
+        let about = about(check);
+        let reason = "RemediationRestricted";
+        let note = said.message.clone();
+        context
+            .events
+            .say(&about, EventType::Warning, reason, "Check", note)
+            .await;
+    }
+    let said = vec![said, types::Paused::NotPaused.fails()];
+    put(context, &checks, check, said, Some((counts, remaining))).await?;
+    let next = context
+        .health
+        .roster(key, muster_plan::health::roster::Roster::next);
+    let left = next.map(|at| {
+        // One second more, so that the look is past the time and not at it. Source: Cluster API.
+        let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+        left + Duration::from_secs(1)
+    });
+    Ok(left.map_or(Requeue::Never, Requeue::After))
+}
+
+fn allow(context: &Context, key: &Key, allowed: bool) {
+    for machine in context.health.allow(key, allowed) {
+        context.machines.add(machine);
+    }
+}
+
+struct Counts {
+    targets: Vec<String>,
+    expected: usize,
+    healthy: usize,
+}
+
+/// Owner and label, in one write.
+async fn belong(
+    context: &Context,
+    checks: &Api<MachineHealthCheck>,
+    check: &MachineHealthCheck,
+    cluster: &Cluster,
+) -> Result<(), PassError> {
+    let labelled = names::CLUSTER_NAME.text(check) == Some(check.spec.cluster_name.as_str());
+    if labelled && owners::is_owned_by(check, cluster) {
+        return Ok(());
+    }
+    let mut list: Vec<OwnerReference> = check.owner_references().to_vec();
+    list.retain(|owner| owner.kind != "Cluster");
+    list.extend(cluster.owner_ref(&()));
+    let patch = json!({"metadata": {
+        "ownerReferences": list,
+        "labels": {names::CLUSTER_NAME: check.spec.cluster_name},
+        "resourceVersion": check.resource_version(),
+    }});
+    let patched = checks
+        .patch(
+            &check.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+        .map_err(api("adding owner and label"))?;
+    context.caches.health_checks.absorb(patched);
+    // The pass goes on from what is written.
+    context.health.queue.add(Work::Check(Key::of(check)));
+    Ok(())
+}
+
+async fn put(
+    context: &Context,
+    checks: &Api<MachineHealthCheck>,
+    check: &MachineHealthCheck,
+    said: Vec<Said>,
+    counts: Option<(Counts, u32)>,
+) -> Result<(), PassError> {
+    let mut status = check.status.clone().unwrap_or_default();
+    let number = |count: usize| Some(i32::try_from(count).unwrap_or(i32::MAX));
+    if let Some((counts, remaining)) = counts {
+        status.expected_machines = number(counts.expected);
+        status.current_healthy = number(counts.healthy);
+        status.remediations_allowed = Some(i32::try_from(remaining).unwrap_or(i32::MAX));
+        status.targets = counts.targets;
+        status.observed_generation = check.metadata.generation;
+    }
+    for said in said {
+        conditions::set(
+            &mut status.conditions,
+            said,
+            check.metadata.generation,
+            context.clock.now(),
+        );
+    }
+    if check.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    let patch = json!({"status": difference(&check.status, &status)});
+    match checks
+        .patch_status(
+            &check.name_any(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        )
+        .await
+    {
+        Ok(patched) => context.caches.health_checks.absorb(patched),
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) => return Err(api("writing the status")(error)),
+    }
+    Ok(())
+}

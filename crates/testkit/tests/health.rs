@@ -1,0 +1,385 @@
+//! Stories of sick machines: who is found to be, who is repaired, how many at once, and who is left alone.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails, and says where"
+)]
+
+use std::time::Duration;
+
+use kube::{Api, ResourceExt};
+use muster_api::reference::Conditioned as _;
+use muster_api::{Cluster, Machine, MachineHealthCheck, names, owners};
+use muster_provider_sim::console;
+use muster_testkit::outage::Reach;
+use muster_testkit::world::{LATER, SOON, World, instance_of};
+use serde_json::json;
+
+/// A check of the pool's Machines: a Node that is not heard of for a minute, a start of three.
+fn check(name: &str, remediation: &str) -> String {
+    format!(
+        "apiVersion: cluster.x-k8s.io/v1beta2\nkind: MachineHealthCheck\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  clusterName: quickstart\n  selector: {{matchLabels: {{cluster.x-k8s.io/pool-name: workers}}}}\n  checks:\n    nodeStartupTimeoutSeconds: 180\n    unhealthyNodeConditions:\n      - {{type: Ready, status: Unknown, timeoutSeconds: 60}}\n      - {{type: Ready, status: \"False\", timeoutSeconds: 60}}\n{remediation}"
+    )
+}
+
+fn policy(spec: &str) -> String {
+    format!(
+        "apiVersion: muster.dev/v1alpha1\nkind: MachinePoolPolicy\nmetadata: {{name: workers, namespace: default}}\nspec: {{machinePoolName: workers, {spec}}}"
+    )
+}
+
+async fn with_check(replicas: u32, remediation: &str) -> World {
+    let world = World::quickstart(replicas).await.unwrap();
+    world.apply(&check("nodes", remediation)).await.unwrap();
+    let expected = i32::try_from(replicas).unwrap();
+    counts(&world, expected, expected).await;
+    world
+}
+
+/// Waits until the check counts so many targets, and so many of them healthy.
+async fn counts(world: &World, expected: i32, healthy: i32) {
+    let checks: Api<MachineHealthCheck> = world.api();
+    world
+        .until(
+            &format!("{healthy} of {expected} healthy"),
+            LATER,
+            || async {
+                let status = checks
+                    .get("nodes")
+                    .await
+                    .unwrap()
+                    .status
+                    .unwrap_or_default();
+                status.expected_machines == Some(expected)
+                    && status.current_healthy == Some(healthy)
+            },
+        )
+        .await
+        .unwrap();
+}
+
+async fn fail(world: &World, machine: &Machine) {
+    console::fail_node(&world.cloud().unwrap(), &instance_of(machine))
+        .await
+        .unwrap();
+}
+
+async fn heal(world: &World, machine: &Machine) {
+    console::heal(&world.cloud().unwrap(), &instance_of(machine))
+        .await
+        .unwrap();
+}
+
+fn said(world: &World, machine: &str, type_: &str) -> Option<(String, String)> {
+    let machine = world.machine(machine)?;
+    let said = machine.condition_of(type_)?;
+    Some((said.status.clone(), said.reason.clone()))
+}
+
+fn is(status: &str, reason: &str) -> Option<(String, String)> {
+    Some((status.to_owned(), reason.to_owned()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_kubelet_stops_is_repaired_and_its_pool_says_so() {
+    let world = with_check(3, "").await;
+    let check = world
+        .api::<MachineHealthCheck>()
+        .get("nodes")
+        .await
+        .unwrap();
+    let clusters: Api<Cluster> = world.api();
+    let cluster = clusters.get("quickstart").await.unwrap();
+    assert!(owners::is_owned_by(&check, &cluster));
+    assert_eq!(names::CLUSTER_NAME.text(&check), Some("quickstart"));
+    let status = check.status.clone().unwrap();
+    assert_eq!(status.targets, world.names("workers"));
+    assert_eq!(status.remediations_allowed, Some(3));
+    let sick = world.first("workers");
+    let name = sick.name_any();
+    assert_eq!(
+        said(&world, &name, "HealthCheckSucceeded"),
+        is("True", "HealthCheckSucceeded")
+    );
+    fail(&world, &sick).await;
+    world
+        .until("its repair", LATER, || async {
+            world.machine(&name).is_some_and(|m| m.is_deleting())
+        })
+        .await
+        .unwrap();
+    world
+        .pool_tells("workers", "Remediating", &name)
+        .await
+        .unwrap();
+    assert_eq!(
+        said(&world, &name, "HealthCheckSucceeded"),
+        is("False", "UnhealthyNode")
+    );
+    world.gone(&name).await.unwrap();
+    world.settled("workers", 3).await.unwrap();
+    counts(&world, 3, 3).await;
+    let events = world.events(&name).await.unwrap();
+    for reason in ["MachineMarkedUnhealthy", "Repaired", "DrainingNode"] {
+        assert!(events.contains(&reason.to_owned()), "{reason}: {events:?}");
+    }
+    assert_eq!(world.pool_says("workers", "Remediating"), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boot_that_never_ends_is_repaired_after_the_time_that_a_start_may_take() {
+    let world = with_check(2, "").await;
+    let before = world.names("workers");
+    world.scale("workers", 3).await.unwrap();
+    world
+        .until("the third", SOON, || async {
+            world.machines("workers").len() == 3
+        })
+        .await
+        .unwrap();
+    let machines = world.machines("workers");
+    let new = machines
+        .iter()
+        .find(|m| !before.contains(&m.name_any()))
+        .unwrap();
+    console::hang(&world.cloud().unwrap(), &instance_of(new))
+        .await
+        .unwrap();
+    let start = world.clock.now();
+    world
+        .until("its repair", LATER, || async {
+            world
+                .machine(&new.name_any())
+                .is_none_or(|m| m.is_deleting())
+        })
+        .await
+        .unwrap();
+    let took = world.clock.now().duration_since(start).as_secs();
+    assert!((170..=200).contains(&took), "{took}");
+    heal(&world, new).await;
+    world.settled("workers", 3).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_flaps_within_its_time_is_left_alone() {
+    let world = with_check(3, "").await;
+    let machine = world.first("workers");
+    for _ in 0..6 {
+        fail(&world, &machine).await;
+        // Fifty seconds until the Node counts as silent, and less than a minute of that.
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        heal(&world, &machine).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    counts(&world, 3, 3).await;
+    assert_eq!(
+        world.machine(&machine.name_any()).unwrap().uid(),
+        machine.uid()
+    );
+}
+
+/// Case C31.
+#[tokio::test(start_paused = true)]
+async fn a_wave_of_sick_machines_is_repaired_one_at_a_time() {
+    let world = with_check(6, "").await;
+    world
+        .apply(&policy("disruption: {maxUnavailable: 1}"))
+        .await
+        .unwrap();
+    let wave: Vec<_> = world.machines("workers").into_iter().take(4).collect();
+    for machine in &wave {
+        fail(&world, machine).await;
+    }
+    let mut most = 0;
+    let left = || {
+        let here = |m: &std::sync::Arc<Machine>| {
+            world
+                .machine(&m.name_any())
+                .is_some_and(|n| n.uid() == m.uid())
+        };
+        wave.iter().filter(|m| here(m)).count()
+    };
+    world
+        .until("all to be repaired", 4 * LATER, || {
+            let going = world
+                .machines("workers")
+                .iter()
+                .filter(|m| m.is_deleting())
+                .count();
+            most = most.max(going);
+            async { left() == 0 }
+        })
+        .await
+        .unwrap();
+    assert_eq!(most, 1, "one at a time");
+    world.settled("workers", 6).await.unwrap();
+    counts(&world, 6, 6).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_sick_machines_are_not_the_machines_fault_and_none_is_repaired() {
+    let limit = "  remediation: {triggerIf: {unhealthyLessThanOrEqualTo: 40%}}\n";
+    let world = with_check(5, limit).await;
+    world
+        .apply(&policy("disruption: {maxUnavailable: 50%}"))
+        .await
+        .unwrap();
+    let wave: Vec<_> = world.machines("workers").into_iter().take(3).collect();
+    for machine in &wave {
+        fail(&world, machine).await;
+    }
+    let checks: Api<MachineHealthCheck> = world.api();
+    world
+        .until("the short circuit", LATER, || async {
+            let check = checks.get("nodes").await.unwrap();
+            let said = check.condition_of("RemediationAllowed").cloned();
+            said.is_some_and(|said| {
+                said.reason == "TooManyUnhealthy" && said.message.contains("3 of 5")
+            })
+        })
+        .await
+        .unwrap();
+    tokio::time::sleep(LATER).await;
+    assert!(world.machines("workers").iter().all(|m| !m.is_deleting()));
+    let events = world.events("nodes").await.unwrap();
+    assert!(
+        events.contains(&"RemediationRestricted".to_owned()),
+        "{events:?}"
+    );
+    // One comes back by itself: two of five are few enough.
+    heal(&world, &wave[0]).await;
+    for machine in &wave[1..] {
+        world
+            .until("its repair", LATER, || async {
+                world
+                    .machine(&machine.name_any())
+                    .is_none_or(|m| m.uid() != machine.uid())
+            })
+            .await
+            .unwrap();
+    }
+    world.settled("workers", 5).await.unwrap();
+    assert_eq!(
+        world.machine(&wave[0].name_any()).unwrap().uid(),
+        wave[0].uid()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn marks_have_a_machine_repaired_at_once_or_never() {
+    let world = with_check(3, "").await;
+    let names = world.names("workers");
+    let skipped = world.machine(&names[0]).unwrap();
+    world
+        .annotate::<Machine>(&names[0], names::SKIP_REMEDIATION.key(), Some(""))
+        .await
+        .unwrap();
+    counts(&world, 2, 2).await;
+    assert_eq!(said(&world, &names[0], "HealthCheckSucceeded"), None);
+    fail(&world, &skipped).await;
+    tokio::time::sleep(LATER).await;
+    assert_eq!(world.machine(&names[0]).unwrap().uid(), skipped.uid());
+    heal(&world, &skipped).await;
+    world.settled("workers", 3).await.unwrap();
+    world
+        .annotate::<Machine>(&names[1], names::REMEDIATE_MACHINE.key(), Some(""))
+        .await
+        .unwrap();
+    world.gone(&names[1]).await.unwrap();
+    world.settled("workers", 3).await.unwrap();
+}
+
+/// Case C33, as far as the API is concerned.
+#[tokio::test(start_paused = true)]
+async fn an_api_that_is_away_for_an_hour_condemns_nobody_also_when_it_is_back() {
+    let world = with_check(3, "").await;
+    let before: Vec<_> = world.machines("workers").iter().map(|m| m.uid()).collect();
+    world.reach("quickstart", Reach::Silent);
+    tokio::time::sleep(2 * LATER).await;
+    world.reach("quickstart", Reach::Answers);
+    tokio::time::sleep(LATER).await;
+    let after: Vec<_> = world.machines("workers").iter().map(|m| m.uid()).collect();
+    assert_eq!(after, before);
+    counts(&world, 3, 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_begins_clocks_anew_and_a_check_that_goes_takes_its_word_along() {
+    let mut world = with_check(3, "").await;
+    let sick = world.first("workers");
+    let name = sick.name_any();
+    fail(&world, &sick).await;
+    world
+        .says(&name, "NodeReady", "NodeStatusUnknown")
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    world.restart().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert!(
+        !world.machine(&name).unwrap().is_deleting(),
+        "it was looked at for less than a minute"
+    );
+    world
+        .until("its repair", LATER, || async {
+            world.machine(&name).is_none_or(|m| m.is_deleting())
+        })
+        .await
+        .unwrap();
+    world.gone(&name).await.unwrap();
+    world.settled("workers", 3).await.unwrap();
+    world.delete::<MachineHealthCheck>("nodes").await.unwrap();
+    world
+        .until("nothing said of health", SOON, || async {
+            let machines = world.machines("workers");
+            machines
+                .iter()
+                .all(|m| m.condition_of("HealthCheckSucceeded").is_none())
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_check_has_nobody_repaired_and_an_idle_one_writes_nothing() {
+    let world = with_check(3, "").await;
+    let writes = || {
+        let requests = world.host.existing("management").unwrap().requests();
+        let quiet = ["get", "list", "watch"];
+        requests
+            .iter()
+            .filter(|((verb, _), _)| !quiet.contains(&verb.as_str()))
+            .map(|(_, count)| *count)
+            .sum::<u64>()
+    };
+    tokio::time::sleep(LATER).await;
+    let before = writes();
+    tokio::time::sleep(LATER).await;
+    assert_eq!(writes(), before);
+    world
+        .annotate::<MachineHealthCheck>("nodes", names::PAUSED.key(), Some(""))
+        .await
+        .unwrap();
+    let sick = world.first("workers");
+    fail(&world, &sick).await;
+    tokio::time::sleep(LATER).await;
+    assert_eq!(world.machine(&sick.name_any()).unwrap().uid(), sick.uid());
+    let check = world
+        .api::<MachineHealthCheck>()
+        .get("nodes")
+        .await
+        .unwrap();
+    assert_eq!(check.condition_of("Paused").unwrap().status, "True");
+    world
+        .annotate::<MachineHealthCheck>("nodes", names::PAUSED.key(), None)
+        .await
+        .unwrap();
+    world.gone(&sick.name_any()).await.unwrap();
+    // A check that looks at something else says nothing of these.
+    let other = json!({"spec": {"selector": {"matchLabels": {"no": "machine"}}}});
+    world
+        .patch::<MachineHealthCheck>("nodes", other)
+        .await
+        .unwrap();
+    counts(&world, 0, 0).await;
+}
