@@ -389,6 +389,29 @@ async fn flags_of_reach_and_logs_are_taken_before_and_after_the_subcommand() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_check_of_the_examples_repairs_a_node_that_the_clouds_console_fails() {
+    let day = Day::begin().await;
+    let yaml = std::fs::read_to_string(example("health.yaml")).unwrap();
+    let yaml = &yaml[yaml.find("apiVersion").unwrap()..];
+    let client = day.up.client().await.unwrap();
+    muster_testkit::world::apply(&client, yaml).await.unwrap();
+    let sick = day.machines().await[0].clone();
+    let _ = day.answer(&["sim", "fail-node", &instance_of(&sick)]).await;
+    // Fifty seconds until the Node counts as silent, and thirty of that.
+    let name = sick.name_any();
+    day.machine_is(&name, |m: Option<&Machine>| {
+        m.is_none_or(|m| {
+            let said = m.condition_of("OwnerRemediated");
+            said.is_some_and(|said| said.reason == "MachineDeleting")
+        })
+    })
+    .await;
+    day.machine_is(&name, |m: Option<&Machine>| m.is_none())
+        .await;
+    day.ready(6).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn up_says_what_it_applied_what_to_try_and_how_its_pools_come_along() {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
