@@ -181,12 +181,15 @@ async fn a_node_that_flaps_within_its_time_is_left_alone() {
 /// Case C31.
 #[tokio::test(start_paused = true)]
 async fn a_wave_of_sick_machines_is_repaired_one_at_a_time() {
-    let world = with_check(6, "").await;
+    let world = with_check(9, "").await;
     world
         .apply(&policy("disruption: {maxUnavailable: 1}"))
         .await
         .unwrap();
-    let wave: Vec<_> = world.machines("workers").into_iter().take(4).collect();
+    // One of three in each zone, and one more: no zone is lost.
+    let mut by_zone = world.machines("workers");
+    by_zone.sort_by_key(|m| m.status.as_ref().and_then(|s| s.failure_domain.clone()));
+    let wave: Vec<_> = [0, 1, 3, 6].map(|at| by_zone[at].clone()).to_vec();
     for machine in &wave {
         fail(&world, machine).await;
     }
@@ -212,8 +215,8 @@ async fn a_wave_of_sick_machines_is_repaired_one_at_a_time() {
         .await
         .unwrap();
     assert_eq!(most, 1, "one at a time");
-    world.settled("workers", 6).await.unwrap();
-    counts(&world, 6, 6).await;
+    world.settled("workers", 9).await.unwrap();
+    counts(&world, 9, 9).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,6 +304,69 @@ async fn an_api_that_is_away_for_an_hour_condemns_nobody_also_when_it_is_back() 
     let after: Vec<_> = world.machines("workers").iter().map(|m| m.uid()).collect();
     assert_eq!(after, before);
     counts(&world, 3, 3).await;
+}
+
+/// Case C33, as far as a zone is concerned.
+#[tokio::test(start_paused = true)]
+async fn a_zone_that_is_lost_is_waited_for_and_nobody_in_it_is_repaired() {
+    let world = with_check(6, "").await;
+    let of_zone = |zone: &str| -> Vec<_> {
+        let machines = world.machines("workers");
+        let here = |m: &std::sync::Arc<Machine>| {
+            m.status.as_ref().and_then(|s| s.failure_domain.as_deref()) == Some(zone)
+        };
+        machines.into_iter().filter(here).collect()
+    };
+    let uids = |machines: &[std::sync::Arc<Machine>]| -> Vec<_> {
+        machines.iter().map(|m| m.uid()).collect()
+    };
+    let zone = of_zone("b");
+    assert_eq!(zone.len(), 2);
+    for machine in &zone {
+        fail(&world, machine).await;
+    }
+    let checks: Api<MachineHealthCheck> = world.api();
+    let told = || async {
+        let check = checks.get("nodes").await.unwrap();
+        let said = check.condition_of("RemediationAllowed").cloned();
+        said.is_some_and(|said| {
+            said.status == "False" && said.message.contains("zone b has been heard of since")
+        })
+    };
+    world
+        .until("the loss of the zone", SOON * 3, told)
+        .await
+        .unwrap();
+    tokio::time::sleep(LATER).await;
+    assert_eq!(uids(&of_zone("b")), uids(&zone), "nobody was repaired");
+    // It comes back: no burst, and nobody is condemned on what was before.
+    for machine in &zone {
+        heal(&world, machine).await;
+    }
+    counts(&world, 6, 6).await;
+    tokio::time::sleep(LATER).await;
+    assert_eq!(uids(&of_zone("b")), uids(&zone));
+    // Lost once more, and for good: after an hour, with all others well, its machines are replaced.
+    for machine in &zone {
+        fail(&world, machine).await;
+    }
+    world
+        .until("the loss of the zone", SOON * 3, told)
+        .await
+        .unwrap();
+    tokio::time::sleep(LATER).await;
+    assert_eq!(uids(&of_zone("b")), uids(&zone));
+    for machine in &zone {
+        world
+            .until("its repair", 4 * LATER, || async {
+                world
+                    .machine(&machine.name_any())
+                    .is_none_or(|m| m.uid() != machine.uid())
+            })
+            .await
+            .unwrap();
+    }
+    world.settled("workers", 6).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,19 +6,21 @@
 
 mod opinions;
 mod status;
+mod zones;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 use muster_api::reference::Conditioned as _;
 use muster_api::{Cluster, Machine, MachineHealthCheck};
 use muster_caches::in_namespace;
 use muster_informers::{Key, Options, Requeue};
 use muster_observe::health as observe;
-use muster_plan::health::judge;
 use muster_plan::health::roster::Found;
+use muster_plan::health::{ALONE_AFTER, judge};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use opinions::{Health, Opinion};
@@ -210,7 +212,10 @@ fn found(context: &Context, check: &MachineHealthCheck, machine: &Machine) -> Op
         let workload = workload.as_ref()?;
         workload.nodes.get(&Key::new("", name))
     });
-    let around = observe::surroundings(&cluster, watched);
+    let mut around = observe::surroundings(&cluster, watched);
+    around.zones_back = context.health.zones_back(&Key::of(check));
+    let silent = node.as_deref().and_then(zones::silent_since);
+    let alone = silent.map(|since| since.saturating_add(ALONE_AFTER).unwrap_or(Timestamp::MAX));
     let seen = observe::machine(machine, node.as_deref());
     Some(Found {
         verdict: judge(&observe::check(check), &seen, &around, now),
@@ -219,6 +224,6 @@ fn found(context: &Context, check: &MachineHealthCheck, machine: &Machine) -> Op
             .status
             .as_ref()
             .and_then(|status| status.failure_domain.clone()),
-        settles: None,
+        settles: alone.filter(|at| *at > now),
     })
 }

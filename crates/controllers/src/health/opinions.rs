@@ -1,6 +1,6 @@
 //! What is found about Machines, by check and together; shared with the reconcilers that act on it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
@@ -36,6 +36,10 @@ struct Known {
     checks: HashMap<Key, BTreeSet<Key>>,
     /// Checks that let owners repair.
     allowed: BTreeSet<Key>,
+    /// Zones that are lost, by check, and since when.
+    lost: HashMap<Key, BTreeMap<String, Timestamp>>,
+    /// When the last lost zone of a check came back.
+    zones_back: HashMap<Key, Timestamp>,
     /// Machines that were looked at since this process began.
     looked_at: HashSet<Key>,
     /// When this process last gave a sign of life, and when it went on after it had been stopped.
@@ -52,6 +56,8 @@ impl Health {
                 rosters: HashMap::new(),
                 checks: HashMap::new(),
                 allowed: BTreeSet::new(),
+                lost: HashMap::new(),
+                zones_back: HashMap::new(),
                 looked_at: HashSet::new(),
                 beat: now,
                 resumed: now,
@@ -87,7 +93,10 @@ impl Health {
         let verdict = together(verdicts);
         let repair = checks.iter().any(|check| {
             known.allowed.contains(check)
-                && found(check).is_some_and(|f| matches!(f.verdict, Verdict::Unhealthy { .. }))
+                && found(check).is_some_and(|found| {
+                    // Until it is known whether its Node fell silent alone, its zone may be lost.
+                    found.settles.is_none() && matches!(found.verdict, Verdict::Unhealthy { .. })
+                })
         });
         Some(Opinion { verdict, repair })
     }
@@ -153,6 +162,8 @@ impl Health {
     pub(super) fn forget(&self, check: &Key) -> Vec<Key> {
         let mut known = self.known();
         known.allowed.remove(check);
+        known.lost.remove(check);
+        known.zones_back.remove(check);
         let roster = known.rosters.remove(check).unwrap_or_default();
         let machines: Vec<Key> = roster
             .names()
@@ -168,6 +179,31 @@ impl Health {
     pub(super) fn roster<R>(&self, check: &Key, read: impl FnOnce(&Roster) -> R) -> R {
         let mut known = self.known();
         read(known.rosters.entry(check.clone()).or_default())
+    }
+
+    /// The zones of a check's targets that are lost.
+    pub(super) fn lost_zones(&self, check: &Key) -> BTreeMap<String, Timestamp> {
+        self.known().lost.get(check).cloned().unwrap_or_default()
+    }
+
+    /// When the last lost zone of a check's targets came back.
+    pub(super) fn zones_back(&self, check: &Key) -> Option<Timestamp> {
+        self.known().zones_back.get(check).copied()
+    }
+
+    /// Takes note of the zones that are lost, and that one came back; whether clocks begin anew.
+    pub(super) fn set_lost_zones(
+        &self,
+        check: &Key,
+        lost: BTreeMap<String, Timestamp>,
+        back: Option<Timestamp>,
+    ) -> bool {
+        let mut known = self.known();
+        known.lost.insert(check.clone(), lost);
+        match back {
+            Some(back) => known.zones_back.insert(check.clone(), back) != Some(back),
+            None => false,
+        }
     }
 
     /// Takes note whether a check lets owners repair; the Machines about which that changes something.
@@ -199,5 +235,64 @@ impl Known {
                 self.checks.remove(machine);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_has_watched_since_it_goes_on() {
+        let health = Health::new(at(0));
+        for second in (5..=60).step_by(5) {
+            health.beat(at(second));
+        }
+        assert_eq!(
+            health.watched(at(10), at(62)),
+            at(10),
+            "since it was connected"
+        );
+        // Nothing for ten minutes; what is due first after that must not be judged by what was before.
+        assert_eq!(health.watched(at(10), at(662)), at(662));
+        health.beat(at(665));
+        assert_eq!(health.watched(at(10), at(667)), at(662));
+        // A clock that is set back is no sign of anything.
+        health.beat(at(100));
+        assert_eq!(health.watched(at(700), at(668)), at(700));
+    }
+
+    #[test]
+    fn a_machine_is_repaired_when_one_check_says_so_and_its_node_fell_silent_alone() {
+        use muster_plan::health::Reason;
+        let health = Health::new(at(0));
+        let (check, machine) = (Key::new("ns", "c"), Key::new("ns", "m"));
+        let sick = |settles| Found {
+            verdict: Verdict::Unhealthy {
+                reason: Reason::UnhealthyNode,
+                why: vec!["x".to_owned()],
+            },
+            leaving: false,
+            zone: None,
+            settles,
+        };
+        assert_eq!(health.opinion(&machine), None);
+        assert!(health.note(&check, &machine, Some(sick(Some(at(40))))));
+        health.allow(&check, true);
+        assert!(!health.opinion(&machine).unwrap().repair);
+        assert!(health.note(&check, &machine, Some(sick(None))));
+        assert!(
+            !health.note(&check, &machine, Some(sick(None))),
+            "nothing new"
+        );
+        assert!(health.opinion(&machine).unwrap().repair);
+        assert_eq!(health.allow(&check, false), std::slice::from_ref(&machine));
+        assert!(!health.opinion(&machine).unwrap().repair);
+        assert_eq!(health.forget(&check), [machine.clone()]);
+        assert_eq!(health.opinion(&machine), None);
     }
 }

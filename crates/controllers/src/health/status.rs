@@ -14,7 +14,7 @@ use muster_observe::health as observe;
 use muster_provider::events::about;
 use serde_json::json;
 
-use super::{Work, look};
+use super::{Work, look, zones};
 use crate::{Context, PassError, api, difference};
 
 /// How many targets a status names. Source: Cluster API.
@@ -54,6 +54,20 @@ pub(super) async fn pass(
         healthy: roster.healthy(),
     });
     let unhealthy = counts.expected - counts.healthy;
+    let mut lost = zones::lost(context, key, &cluster_key, now);
+    let in_lost = context.health.roster(key, |roster| {
+        let zone = |name: &str| roster.get(name).and_then(|found| found.zone.clone());
+        let of_lost = |name: &&str| zone(name).is_some_and(|zone| lost.contains_key(&zone));
+        if lost.is_empty() {
+            0
+        } else {
+            roster.names().filter(of_lost).count()
+        }
+    });
+    if unhealthy <= in_lost {
+        // All others are well: what has been away for so long will not come back together.
+        lost.retain(|_, since| now.duration_since(*since) < zones::PATIENCE);
+    }
     let small = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let (said, remaining) = match observe::trigger(check) {
         Err(why) => (
@@ -64,7 +78,12 @@ pub(super) async fn pass(
         ),
         Ok(trigger) => {
             let decision = trigger.decide(small(counts.expected), small(unhealthy));
-            let said = if decision.allowed {
+            let said = if let Some((zone, since)) = lost.first_key_value() {
+                types::RemediationAllowed::TooManyUnhealthy.fails().because(format!(
+                    "Remediation is not allowed: no Node of zone {zone} has been heard of since {since}, so the zone is lost and not its machines; they are judged one by one when it is back, or after {:#} if all others are well",
+                    zones::PATIENCE
+                ))
+            } else if decision.allowed {
                 types::RemediationAllowed::RemediationAllowed.holds()
             } else {
                 types::RemediationAllowed::TooManyUnhealthy.fails().because(format!(
@@ -98,6 +117,10 @@ pub(super) async fn pass(
     let next = context
         .health
         .roster(key, muster_plan::health::roster::Roster::next);
+    let patient = lost
+        .values()
+        .map(|since| since.saturating_add(zones::PATIENCE).unwrap_or(now));
+    let next = next.into_iter().chain(patient).min();
     let left = next.map(|at| {
         // One second more, so that the look is past the time and not at it. Source: Cluster API.
         let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
