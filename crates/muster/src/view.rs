@@ -91,8 +91,13 @@ fn pool_rows(
             }
         });
     let blocked = blocked.map(|condition| first_line(&condition.message).to_owned());
+    let remediating = pool
+        .condition_of("Remediating")
+        .filter(|said| said.status == "True")
+        .map(|said| said.message.replace("* ", "").replace('\n', "; "));
     let parts = std::iter::once(counts)
         .chain(blocked)
+        .chain(remediating)
         .chain(size::notes(pool));
     said.2 = parts.collect::<Vec<_>>().join("; ");
     let phase = status

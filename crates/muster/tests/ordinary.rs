@@ -406,6 +406,10 @@ async fn the_check_of_the_examples_repairs_a_node_that_the_clouds_console_fails(
         })
     })
     .await;
+    let tree = day.answer(&["describe", "pool", "workers"]).await;
+    let repaired = format!("Machine {name}: being repaired");
+    let gone = !tree.contains(&format!("Machine/{name}"));
+    assert!(gone || tree.contains(&repaired), "{tree}");
     day.machine_is(&name, |m: Option<&Machine>| m.is_none())
         .await;
     day.ready(6).await;

@@ -116,6 +116,8 @@ async fn a_machine_whose_kubelet_stops_is_repaired_and_its_pool_says_so() {
         said(&world, &name, "HealthCheckSucceeded"),
         is("False", "UnhealthyNode")
     );
+    let told = world.machine_says(&name, "HealthCheckSucceeded");
+    assert!(told.ends_with("(MachineHealthCheck nodes)"), "{told}");
     world.gone(&name).await.unwrap();
     world.settled("workers", 3).await.unwrap();
     counts(&world, 3, 3).await;
@@ -303,6 +305,56 @@ async fn an_api_that_is_away_for_an_hour_condemns_nobody_also_when_it_is_back() 
     tokio::time::sleep(LATER).await;
     let after: Vec<_> = world.machines("workers").iter().map(|m| m.uid()).collect();
     assert_eq!(after, before);
+    counts(&world, 3, 3).await;
+}
+
+/// Case C32.
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_a_start_waits_for_a_control_plane_that_is_late() {
+    let world = World::start().await.unwrap();
+    world.reach("quickstart", Reach::Refuses);
+    world
+        .apply(&muster_testkit::world::quickstart(2))
+        .await
+        .unwrap();
+    world.apply(&check("nodes", "")).await.unwrap();
+    world
+        .until("two Machines", LATER, || async {
+            world.machines("workers").len() == 2
+        })
+        .await
+        .unwrap();
+    let before: Vec<_> = world.machines("workers").iter().map(|m| m.uid()).collect();
+    // Five times as long as a start may take.
+    tokio::time::sleep(Duration::from_secs(15 * 60)).await;
+    world.reach("quickstart", Reach::Answers);
+    world.settled("workers", 2).await.unwrap();
+    let after: Vec<_> = world.machines("workers").iter().map(|m| m.uid()).collect();
+    assert_eq!(after, before);
+    counts(&world, 2, 2).await;
+}
+
+/// Case C55: what has begun is carried through.
+#[tokio::test(start_paused = true)]
+async fn a_repair_that_has_begun_ends_though_the_node_heals_meanwhile() {
+    let world = with_check(3, "").await;
+    let sick = world.first("workers");
+    let name = sick.name_any();
+    let hook = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/slow";
+    world
+        .annotate::<Machine>(&name, hook, Some(""))
+        .await
+        .unwrap();
+    fail(&world, &sick).await;
+    world
+        .deletion_at(&name, "WaitingForPreTerminateHook")
+        .await
+        .unwrap();
+    heal(&world, &sick).await;
+    tokio::time::sleep(LATER).await;
+    world.annotate::<Machine>(&name, hook, None).await.unwrap();
+    world.gone(&name).await.unwrap();
+    world.settled("workers", 3).await.unwrap();
     counts(&world, 3, 3).await;
 }
 

@@ -20,6 +20,8 @@ const STOPPED: SignedDuration = SignedDuration::from_secs(15);
 pub(crate) struct Opinion {
     /// Together.
     pub(crate) verdict: Verdict,
+    /// The checks that find it at fault, by name.
+    pub(crate) by: Vec<String>,
     /// A check that finds it at fault lets its owner repair it.
     pub(crate) repair: bool,
 }
@@ -91,14 +93,22 @@ impl Health {
             .iter()
             .filter_map(|check| Some(found(check)?.verdict.clone()));
         let verdict = together(verdicts);
-        let repair = checks.iter().any(|check| {
-            known.allowed.contains(check)
-                && found(check).is_some_and(|found| {
-                    // Until it is known whether its Node fell silent alone, its zone may be lost.
-                    found.settles.is_none() && matches!(found.verdict, Verdict::Unhealthy { .. })
-                })
+        let at_fault = |check: &&Key| {
+            let verdict = found(check).map(|found| &found.verdict);
+            matches!(verdict, Some(Verdict::Unhealthy { .. }))
+        };
+        let at_fault: Vec<&Key> = checks.iter().filter(at_fault).collect();
+        let repair = at_fault.iter().any(|check| {
+            // Until it is known whether its Node fell silent alone, its zone may be lost.
+            let settled = found(check).is_some_and(|found| found.settles.is_none());
+            settled && known.allowed.contains(*check)
         });
-        Some(Opinion { verdict, repair })
+        let by = at_fault.iter().map(|check| check.name.clone()).collect();
+        Some(Opinion {
+            verdict,
+            by,
+            repair,
+        })
     }
 
     /// Whether a Machine was looked at: only then nothing said of it means that nobody checks it.

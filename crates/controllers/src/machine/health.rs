@@ -76,11 +76,11 @@ fn succeeded(opinion: &Opinion) -> Option<Said> {
                 Reason::NodeDeleted => types::HealthCheckSucceeded::NodeDeleted,
                 Reason::NodeStartupTimeout => types::HealthCheckSucceeded::NodeStartupTimeout,
             };
-            Some(
-                reason
-                    .fails()
-                    .because(format!("Health check failed: {}", why.join("; "))),
-            )
+            Some(reason.fails().because(format!(
+                "Health check failed: {} (MachineHealthCheck {})",
+                why.join("; "),
+                opinion.by.join(", ")
+            )))
         }
         Verdict::Suspect(_) | Verdict::Unseen => None,
     }
