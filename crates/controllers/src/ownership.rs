@@ -1,15 +1,13 @@
 //! Objects of providers that belong to a Cluster, a pool or a Machine: taken into ownership, and deleted with their owner.
 
-use either::Either;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
-use kube::runtime::events::EventType;
-use kube::{Api, ResourceExt};
 use muster_api::reference::ContractReference;
 use muster_api::{Machine, names, owners};
 use muster_informers::{Key, Queue};
-use muster_provider::events::about;
+use muster_provider::deletion::{self, by_uid};
 use serde_json::json;
 
 use crate::objects::{Found, KeyOf};
@@ -76,17 +74,6 @@ pub(crate) async fn own(
     Ok(())
 }
 
-/// Options of a deletion of this very object.
-pub(crate) fn by_uid(uid: Option<String>) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions {
-            uid,
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    }
-}
-
 /// Deletes an object of a provider that goes with its owner; whether it is there still. One that belongs to somebody else,
 /// or was let go of, is left alone and not waited for.
 pub(crate) async fn remove(
@@ -137,19 +124,15 @@ pub(crate) async fn delete_machine(
     reason: &str,
     note: String,
 ) -> Result<(), PassError> {
-    let name = machine.name_any();
-    tracing::info!(machine = %Key::of(machine), reason, %note, "Machine deleted");
-    context
-        .events
-        .say(&about(machine), EventType::Normal, reason, "Delete", note)
-        .await;
-    let namespace = machine.namespace().unwrap_or_default();
-    let machines: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
-    match machines.delete(&name, &by_uid(machine.uid())).await {
-        Ok(Either::Left(object)) => context.caches.machines.absorb(object),
-        Ok(Either::Right(_)) => {}
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
-        Err(error) => return Err(api(format!("deleting Machine {name}"))(error)),
-    }
-    Ok(())
+    let deleted = deletion::delete_machine(
+        &context.client,
+        &context.caches,
+        &context.events,
+        machine,
+        reason,
+        note,
+    );
+    deleted
+        .await
+        .map_err(api(format!("deleting Machine {}", machine.name_any())))
 }

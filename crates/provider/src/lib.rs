@@ -7,9 +7,11 @@
 //! - [`sizes`]: a pool's size and which Machines' going it follows, written as one.
 //! - [`workload`]: how a workload cluster's kubeconfig becomes a client.
 //! - [`events`]: Events that say why something was done.
+//! - [`deletion`]: the deletion of a Machine that was decided on.
 //! - [`conformance`]: what the reconciler relies on in any provider, as checks for its tests.
 
 pub mod conformance;
+pub mod deletion;
 pub mod events;
 pub mod pool;
 pub mod scale_group;

@@ -189,10 +189,10 @@ async fn pass<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<Requeue,
         let key = Key::new(&key.namespace, &pool.spec.cluster_name);
         context.caches.clusters.get(&key)
     });
-    let goes = |pool: &MachinePool| {
-        let cluster = cluster.as_ref();
-        pool.is_deleting() || cluster.is_none_or(|c| c.metadata.deletion_timestamp.is_some())
-    };
+    let cluster_stays = cluster
+        .as_ref()
+        .is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_none());
+    let goes = |pool: &MachinePool| pool.is_deleting() || !cluster_stays;
     let deleting = object.metadata.deletion_timestamp.is_some();
     match &owner {
         // What a pool that lives still refers to is held for it, finalizer and all.
@@ -208,7 +208,7 @@ async fn pass<S: ScaleGroup>(context: &Context<S>, key: &Key) -> Result<Requeue,
         // What stays, stays as it is.
         return Ok(Requeue::Never);
     }
-    if pool.is_deleting() || cluster.metadata.deletion_timestamp.is_some() {
+    if goes(&pool) {
         return leaving::hold(context, key, &object).await;
     }
     let seen = Seen {

@@ -4,21 +4,18 @@
 use std::sync::Arc;
 
 use either::Either;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
-use kube::runtime::events::EventType;
 use kube::{Api, ResourceExt};
 use muster_api::conditions::{Reason as _, types};
 use muster_api::names::{INFRA_MACHINE_FINALIZER, TERMINATION_DEADLINE};
 use muster_api::reference::{Conditioned as _, ContractReference};
 use muster_api::{Machine, contract, owners};
 use muster_caches::reference;
-use muster_informers::Key;
 use serde_json::{Value, json};
 
 use super::{Context, PassError, api};
-use crate::events::about;
-use crate::scale_group::ScaleGroup;
+use crate::deletion::{self, by_uid};
 
 pub(super) fn machines<S>(context: &Context<S>, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(context.client.clone(), namespace, &context.kinds.machine)
@@ -66,7 +63,7 @@ fn lets_go(machine: &Machine) -> bool {
     at.is_some_and(|at| past.iter().any(|reason| at.reason == reason.as_str()))
 }
 
-/// Deletes a Machine, so that it is drained, and says why.
+/// Deletes a Machine, so that it is drained, until a deadline if there is one, and says why.
 pub(super) async fn delete_machine<S>(
     context: &Context<S>,
     machine: &Machine,
@@ -74,10 +71,10 @@ pub(super) async fn delete_machine<S>(
     reason: &str,
     note: String,
 ) -> Result<(), PassError> {
-    let namespace = machine.namespace().unwrap_or_default();
     let name = machine.name_any();
-    let all: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
     if let Some(deadline) = deadline {
+        let namespace = machine.namespace().unwrap_or_default();
+        let all: Api<Machine> = Api::namespaced(context.client.clone(), &namespace);
         let patch = json!({"metadata": {"annotations": {TERMINATION_DEADLINE: second(deadline)}}});
         match all
             .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
@@ -88,35 +85,21 @@ pub(super) async fn delete_machine<S>(
             Err(error) => return Err(api(format!("annotating Machine {name}"))(error)),
         }
     }
-    let params = by_uid(machine.uid());
-    tracing::info!(machine = %Key::of(machine), reason, %note, "Machine deleted");
-    context
-        .events
-        .say(&about(machine), EventType::Normal, reason, "Delete", note)
-        .await;
-    match all.delete(&name, &params).await {
-        Ok(Either::Left(object)) => context.caches.machines.absorb(object),
-        Ok(Either::Right(_)) => {}
-        // It is gone, or another one has its name.
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
-        Err(error) => return Err(api(format!("deleting Machine {name}"))(error)),
-    }
-    Ok(())
-}
-
-/// Options of a deletion of this very object.
-pub(super) fn by_uid(uid: Option<String>) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions {
-            uid,
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    }
+    let deleted = deletion::delete_machine(
+        &context.client,
+        &context.caches,
+        &context.events,
+        machine,
+        reason,
+        note,
+    );
+    deleted
+        .await
+        .map_err(api(format!("deleting Machine {name}")))
 }
 
 /// The instance is gone without our doing: nothing can be drained, so InfraMachine and Machine go at once.
-pub(super) async fn vanished<S: ScaleGroup>(
+pub(super) async fn vanished<S>(
     context: &Context<S>,
     machine: &DynamicObject,
 ) -> Result<(), PassError> {

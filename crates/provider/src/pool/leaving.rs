@@ -11,8 +11,9 @@ use muster_api::{Machine, MachinePool, names, owners};
 use muster_informers::{Key, Requeue};
 use serde_json::json;
 
-use super::ending::{by_uid, delete, delete_machine, machine_of, machines, may_end, release};
+use super::ending::{delete, delete_machine, machine_of, machines, may_end, release};
 use super::{Context, POLL, POOL_FINALIZER, PassError, api, cloud, infra_pool, members, pause};
+use crate::deletion::by_uid;
 use crate::scale_group::{InstanceState, ScaleGroup, Size};
 
 /// How soon to look again for what another controller is at.

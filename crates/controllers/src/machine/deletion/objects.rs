@@ -8,10 +8,10 @@ use kube::{Api, ResourceExt};
 use muster_api::reference::ContractReference;
 use muster_api::{Machine, names};
 use muster_informers::{Key, Requeue};
+use muster_provider::deletion::by_uid;
 use serde_json::json;
 
 use super::super::{NodeSeen, Seen};
-use crate::ownership::by_uid;
 use crate::{Context, PassError, api};
 
 /// Deletes a provider's object, unless it is going already.
