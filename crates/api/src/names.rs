@@ -28,6 +28,11 @@ pub const SKIP_REMEDIATION: Annotation<Presence> =
 /// On a Machine: a health check finds it unhealthy at once; presence counts.
 pub const REMEDIATE_MACHINE: Annotation<Presence> =
     Annotation::new("cluster.x-k8s.io/remediate-machine");
+/// On an object made from a template: the template's name.
+pub const CLONED_FROM_NAME: Annotation = Annotation::new("cluster.x-k8s.io/cloned-from-name");
+/// On an object made from a template: the template's kind and group, as `Kind.group`.
+pub const CLONED_FROM_GROUP_KIND: Annotation =
+    Annotation::new("cluster.x-k8s.io/cloned-from-groupkind");
 /// On a pool: something else owns its size, unless the value is `false`.
 pub const REPLICAS_MANAGED_BY: Annotation<SizeOwner> =
     Annotation::new("cluster.x-k8s.io/replicas-managed-by");

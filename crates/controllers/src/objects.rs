@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::ApiResource;
+use kube::api::{ApiResource, ListParams};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use muster_api::reference::ContractReference;
@@ -32,11 +32,34 @@ pub struct Objects(Arc<Inner>);
 struct Inner {
     client: Client,
     caches: Management,
-    kinds: Mutex<HashMap<(String, String), Kind>>,
+    kinds: Mutex<HashMap<Wanted, Kind>>,
 }
 
+/// A kind, by whatever a reference says of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Wanted {
+    /// API group.
+    pub group: String,
+    /// Kind.
+    pub kind: String,
+    /// API version; none: the one that satisfies Cluster API's contract.
+    pub version: Option<String>,
+}
+
+impl From<&ContractReference> for Wanted {
+    fn from(reference: &ContractReference) -> Self {
+        Self {
+            group: reference.api_group.clone(),
+            kind: reference.kind.clone(),
+            version: None,
+        }
+    }
+}
+
+/// A kind in use; cheap to clone.
 #[derive(Clone)]
-struct Kind {
+pub struct Kind {
+    client: Client,
     resource: ApiResource,
     cache: Informer<DynamicObject>,
     /// Objects by [`in_namespace`] of their pool's label.
@@ -46,6 +69,21 @@ struct Kind {
 }
 
 impl Kind {
+    /// The object of that key.
+    pub fn get(&self, key: &Key) -> Option<Arc<DynamicObject>> {
+        self.cache.get(key)
+    }
+
+    /// The API of the kind.
+    pub fn api(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &self.resource)
+    }
+
+    /// Takes over what the API answered to a write.
+    pub fn absorb(&self, object: DynamicObject) {
+        self.cache.absorb(object);
+    }
+
     /// Tells a queue of changes from now on, unless it is told already: several reconcilers look at one kind.
     fn tell(&self, caches: &Management, queue: &Queue<Key>, key_of: KeyOf) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,23 +117,25 @@ impl Objects {
         }))
     }
 
-    fn known(&self, reference: &ContractReference) -> Option<Kind> {
+    /// A kind, once it is known.
+    pub fn known(&self, wanted: &Wanted) -> Option<Kind> {
         let kinds = self.0.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        kinds
-            .get(&(reference.api_group.clone(), reference.kind.clone()))
-            .cloned()
+        kinds.get(wanted).cloned()
     }
 
-    /// The kind of a reference; cached from now on, its changes put on `queue`.
-    async fn kind(
+    /// A kind; cached from now on, its changes put on `queue`.
+    ///
+    /// # Errors
+    /// When it cannot be used; the sentence says why and what to do.
+    pub async fn kind(
         &self,
-        reference: &ContractReference,
+        wanted: &Wanted,
         queue: &Queue<Key>,
         key_of: KeyOf,
     ) -> Result<Kind, String> {
-        let kind = match self.known(reference) {
+        let kind = match self.known(wanted) {
             Some(kind) => kind,
-            None => self.learn(reference).await?,
+            None => self.learn(wanted).await?,
         };
         kind.tell(&self.0.caches, queue, key_of);
         // Also where somebody else just began with it: in a cache that is not complete yet, what is there looks missing.
@@ -106,9 +146,9 @@ impl Objects {
         Ok(kind)
     }
 
-    async fn learn(&self, reference: &ContractReference) -> Result<Kind, String> {
-        let plural = plural(&reference.kind);
-        let name = format!("{plural}.{}", reference.api_group);
+    async fn learn(&self, wanted: &Wanted) -> Result<Kind, String> {
+        let plural = plural(&wanted.kind);
+        let name = format!("{plural}.{}", wanted.group);
         let crds: Api<CustomResourceDefinition> = Api::all(self.0.client.clone());
         let found = crds
             .get_metadata_opt(&name)
@@ -117,16 +157,25 @@ impl Objects {
         let Some(crd) = found else {
             return Err(format!(
                 "kind {} of group {} does not exist: there is no CustomResourceDefinition {name}; install its provider or correct the reference",
-                reference.kind, reference.api_group
+                wanted.kind, wanted.group
             ));
         };
-        let Some(version) = contract::api_version(crd.labels()) else {
+        let by_contract = || contract::api_version(crd.labels());
+        let Some(version) = wanted.version.clone().or_else(by_contract) else {
             return Err(format!(
                 "CustomResourceDefinition {name} has none of the labels cluster.x-k8s.io/v1beta2 and cluster.x-k8s.io/v1beta1 that name the API versions which satisfy Cluster API's contract"
             ));
         };
-        let gvk = GroupVersionKind::gvk(&reference.api_group, &version, &reference.kind);
-        let resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
+        let resource = resource(&wanted.group, &version, &wanted.kind);
+        if wanted.version.is_some() {
+            // Nobody vouches for a version that a reference gives.
+            let all = Api::<DynamicObject>::all_with(self.0.client.clone(), &resource);
+            let first = all.list_metadata(&ListParams::default().limit(1)).await;
+            first.map_err(|error| {
+                let at = &resource.api_version;
+                format!("kind {} cannot be listed at {at}: {error}", wanted.kind)
+            })?;
+        }
         let mut builder = Informer::builder(Api::<DynamicObject>::all_with(
             self.0.client.clone(),
             &resource,
@@ -140,9 +189,9 @@ impl Objects {
         });
         let cache = builder.start();
         let mut kinds = self.0.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (reference.api_group.clone(), reference.kind.clone());
         // Whoever was first keeps its cache.
-        let kind = kinds.entry(place).or_insert_with(|| Kind {
+        let kind = kinds.entry(wanted.clone()).or_insert_with(|| Kind {
+            client: self.0.client.clone(),
             resource,
             cache,
             by_pool,
@@ -159,7 +208,7 @@ impl Objects {
         queue: &Queue<Key>,
         key_of: KeyOf,
     ) -> Found {
-        match self.kind(reference, queue, key_of).await {
+        match self.kind(&reference.into(), queue, key_of).await {
             Err(why) => Found::Unusable(why),
             Ok(kind) => match kind.cache.get(&Key::new(namespace, &reference.name)) {
                 Some(object) => Found::Here(object),
@@ -177,7 +226,7 @@ impl Objects {
         queue: &Queue<Key>,
         key_of: KeyOf,
     ) -> Result<Vec<Arc<DynamicObject>>, String> {
-        let kind = self.kind(reference, queue, key_of).await?;
+        let kind = self.kind(&reference.into(), queue, key_of).await?;
         let value = in_namespace(namespace, &names::pool_label(pool));
         Ok(kind.cache.by(kind.by_pool, &value))
     }
@@ -188,8 +237,8 @@ impl Objects {
         namespace: &str,
         reference: &ContractReference,
     ) -> Option<Arc<DynamicObject>> {
-        let kind = self.known(reference)?;
-        kind.cache.get(&Key::new(namespace, &reference.name))
+        let kind = self.known(&reference.into())?;
+        kind.get(&Key::new(namespace, &reference.name))
     }
 
     /// The API of a reference's kind, once it is known.
@@ -198,25 +247,26 @@ impl Objects {
         namespace: &str,
         reference: &ContractReference,
     ) -> Option<Api<DynamicObject>> {
-        let kind = self.known(reference)?;
-        Some(Api::namespaced_with(
-            self.0.client.clone(),
-            namespace,
-            &kind.resource,
-        ))
+        Some(self.known(&reference.into())?.api(namespace))
     }
 
     /// The group and version that a kind is used at, once it is known.
     pub fn api_version(&self, reference: &ContractReference) -> Option<String> {
-        Some(self.known(reference)?.resource.api_version)
+        Some(self.known(&reference.into())?.resource.api_version)
     }
 
     /// Takes over what the API answered to a write.
     pub fn absorb(&self, reference: &ContractReference, object: DynamicObject) {
-        if let Some(kind) = self.known(reference) {
-            kind.cache.absorb(object);
+        if let Some(kind) = self.known(&reference.into()) {
+            kind.absorb(object);
         }
     }
+}
+
+/// A kind of a provider at that version.
+pub fn resource(group: &str, version: &str, kind: &str) -> ApiResource {
+    let gvk = GroupVersionKind::gvk(group, version, kind);
+    ApiResource::from_gvk_with_plural(&gvk, &plural(kind))
 }
 
 /// The plural as CRDs of providers have it: clients compute it. Source: Cluster API.

@@ -7,6 +7,7 @@
 //! - A zone all of whose Nodes fell silent together is lost, and no fault of its Machines.
 //! - A Node object that vanished may come back; its Machine has the time that a new one has to become a Node.
 
+pub mod request;
 pub mod roster;
 pub mod trigger;
 

@@ -1,4 +1,4 @@
-//! An infrastructure and a bootstrap provider that do nothing by themselves: a test plays them.
+//! An infrastructure and a bootstrap provider, and a repairer, that do nothing by themselves: a test plays them.
 //!
 //! Their kinds are a provider's as Cluster API's contract has it and nothing more, so that what Muster's core does for
 //! providers that are not its own can be seen, whatever those do or leave undone.
@@ -86,7 +86,13 @@ impl Scripted {
     /// # Errors
     /// When the API refuses.
     pub async fn define(world: &World, contract: Contract) -> anyhow::Result<Self> {
-        let kinds = ["ScriptedMachinePool", "ScriptedMachine", "ScriptedConfig"];
+        let kinds = [
+            "ScriptedMachinePool",
+            "ScriptedMachine",
+            "ScriptedConfig",
+            "ScriptedRemediation",
+            "ScriptedRemediationTemplate",
+        ];
         let definitions = kinds.map(|kind| definition(kind, contract));
         let definitions: Vec<_> = definitions.into_iter().collect::<Result<_, _>>()?;
         define(&world.client, &definitions).await?;
@@ -125,6 +131,21 @@ impl Scripted {
     /// When the API refuses.
     pub async fn create(&self, kind: &str, name: &str) -> anyhow::Result<()> {
         let object = DynamicObject::new(name, &resource(kind));
+        self.all(kind)
+            .create(&PostParams::default(), &object)
+            .await?;
+        Ok(())
+    }
+
+    /// Makes a template of requests to the repairer, whose requests have this spec and label.
+    ///
+    /// # Errors
+    /// When the API refuses.
+    pub async fn remediation(&self, name: &str, spec: Value) -> anyhow::Result<()> {
+        let kind = "ScriptedRemediationTemplate";
+        let template = json!({"metadata": {"labels": {"made": "from-template"}}, "spec": spec});
+        let object =
+            DynamicObject::new(name, &resource(kind)).data(json!({"spec": {"template": template}}));
         self.all(kind)
             .create(&PostParams::default(), &object)
             .await?;

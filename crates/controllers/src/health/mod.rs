@@ -5,6 +5,7 @@
 //! the one write of its status.
 
 mod opinions;
+mod requests;
 mod status;
 mod zones;
 
@@ -23,7 +24,7 @@ use muster_plan::health::roster::Found;
 use muster_plan::health::{ALONE_AFTER, judge};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use opinions::{Health, Opinion};
+pub(crate) use opinions::{Handed, Health, Opinion};
 
 use crate::{Context, PassError};
 
@@ -100,6 +101,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
             beats.health.beat(beats.clock.now());
         }
     });
+    let asking = tokio::spawn(requests::run(Arc::clone(&context), stop.clone()));
     let options = Options {
         coalesce: Duration::from_millis(50),
         ..Options::new("machine-health-check")
@@ -113,6 +115,7 @@ pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
         .await;
     feed.abort();
     pulse.abort();
+    asking.abort();
 }
 
 async fn pass(context: &Context, work: Work) -> Result<Requeue, PassError> {
@@ -132,12 +135,17 @@ async fn pass(context: &Context, work: Work) -> Result<Requeue, PassError> {
             for check in context.health.forget_others(&key, &checks) {
                 context.health.queue.add(Work::Check(check));
             }
+            let is_new = !context.health.has_looked_at(&key);
             for check in &checks {
+                if is_new {
+                    learn(context, check).await;
+                }
                 if look(context, check, machine.as_deref(), &key) {
                     context.health.queue.add(Work::Check(Key::of(&**check)));
                 }
             }
             if context.health.looked_at(&key, machine.is_some()) {
+                context.health.requests.add(key.clone());
                 context.machines.add(key);
             }
             Ok(Requeue::Never)
@@ -152,8 +160,11 @@ async fn pass(context: &Context, work: Work) -> Result<Requeue, PassError> {
                 .caches
                 .machines
                 .by(context.caches.machines_by_cluster, &value);
+            learn(context, &check).await;
             for machine in &machines {
-                look(context, &check, Some(&**machine), &Key::of(&**machine));
+                let key = Key::of(&**machine);
+                look(context, &check, Some(&**machine), &key);
+                context.health.requests.add(key);
             }
             context.health.queue.add(Work::Check(key));
             Ok(Requeue::Never)
@@ -168,9 +179,18 @@ async fn pass(context: &Context, work: Work) -> Result<Requeue, PassError> {
     }
 }
 
+/// Has the requests of a check known before anybody is looked at: a Machine in a repairer's hands is not healthy.
+async fn learn(context: &Context, check: &MachineHealthCheck) {
+    if let Some(template) = requests::template(check) {
+        // Where they cannot be, it is said of the Machine that needs one.
+        let _ = requests::learn(context, template).await;
+    }
+}
+
 /// A check is gone: nobody is its target any more.
 fn forget(context: &Context, check: &Key) {
     for machine in context.health.forget(check) {
+        context.health.requests.add(machine.clone());
         context.machines.add(machine);
     }
 }
@@ -187,6 +207,9 @@ fn look(
     let found = machine.and_then(|machine| found(context, check, machine));
     let before = context.health.opinion(key);
     let changed = context.health.note(&of, key, found);
+    if changed && requests::template(check).is_some() {
+        context.health.requests.add(key.clone());
+    }
     if context.health.opinion(key) != before {
         context.machines.add(key.clone());
     }
@@ -220,6 +243,7 @@ fn found(context: &Context, check: &MachineHealthCheck, machine: &Machine) -> Op
     Some(Found {
         verdict: judge(&observe::check(check), &seen, &around, now),
         leaving: machine.is_deleting(),
+        handed_over: requests::is_handed_over(context, check, machine),
         zone: machine
             .status
             .as_ref()

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use muster_api::MachineHealthCheck;
 use muster_informers::{Key, Queue};
 use muster_plan::health::roster::{Found, Roster};
+use muster_plan::health::trigger::Trigger;
 use muster_plan::health::{Verdict, together};
 
 use super::Work;
@@ -26,9 +27,40 @@ pub(crate) struct Opinion {
     pub(crate) repair: bool,
 }
 
+/// How a check has Machines repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// When.
+    pub(super) trigger: Trigger,
+    /// By whom.
+    pub(super) by: Repairer,
+}
+
+/// Who repairs a Machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repairer {
+    /// Its owner.
+    Owner,
+    /// Somebody outside, by a request.
+    Outside,
+}
+
+/// How a Machine is with a repairer outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Handed {
+    /// A request is made.
+    Over,
+    /// The template of requests cannot be read, for that reason.
+    NoTemplate(String),
+    /// A request could not be made, for that reason.
+    Failed(String),
+}
+
 /// What is found about all Machines. Lost with the process, and found again by one look at each.
 pub(crate) struct Health {
     pub(crate) queue: Queue<Work>,
+    /// Machines whose requests to a repairer outside are to be looked at.
+    pub(super) requests: Queue<Key>,
     known: Mutex<Known>,
 }
 
@@ -36,8 +68,12 @@ struct Known {
     rosters: HashMap<Key, Roster>,
     /// The checks whose target a Machine is.
     checks: HashMap<Key, BTreeSet<Key>>,
-    /// Checks that let owners repair.
-    allowed: BTreeSet<Key>,
+    /// Checks that have Machines repaired, and on which terms.
+    allowed: HashMap<Key, Terms>,
+    /// Checks whose limit was found passed since they were allowed to have Machines repaired.
+    overtaken: HashSet<Key>,
+    /// What is known of requests to repairers outside, by Machine; nothing about those that were not looked at.
+    requests: HashMap<Key, Option<Handed>>,
     /// Zones that are lost, by check, and since when.
     lost: HashMap<Key, BTreeMap<String, Timestamp>>,
     /// When the last lost zone of a check came back.
@@ -54,10 +90,13 @@ impl Health {
     pub(crate) fn new(now: Timestamp) -> Self {
         Self {
             queue: Queue::default(),
+            requests: Queue::default(),
             known: Mutex::new(Known {
                 rosters: HashMap::new(),
                 checks: HashMap::new(),
-                allowed: BTreeSet::new(),
+                allowed: HashMap::new(),
+                overtaken: HashSet::new(),
+                requests: HashMap::new(),
                 lost: HashMap::new(),
                 zones_back: HashMap::new(),
                 looked_at: HashSet::new(),
@@ -86,8 +125,11 @@ impl Health {
 
     /// What is said of a Machine; nothing of one that is nobody's target.
     pub(crate) fn opinion(&self, machine: &Key) -> Option<Opinion> {
-        let known = self.known();
-        let checks = known.checks.get(machine)?;
+        let mut known = self.known();
+        let checks = known.checks.get(machine)?.clone();
+        let repair = checks
+            .iter()
+            .any(|check| known.may(check, machine, Repairer::Owner));
         let found = |check: &Key| known.rosters.get(check)?.get(&machine.name);
         let verdicts = checks
             .iter()
@@ -98,17 +140,33 @@ impl Health {
             matches!(verdict, Some(Verdict::Unhealthy { .. }))
         };
         let at_fault: Vec<&Key> = checks.iter().filter(at_fault).collect();
-        let repair = at_fault.iter().any(|check| {
-            // Until it is known whether its Node fell silent alone, its zone may be lost.
-            let settled = found(check).is_some_and(|found| found.settles.is_none());
-            settled && known.allowed.contains(*check)
-        });
         let by = at_fault.iter().map(|check| check.name.clone()).collect();
         Some(Opinion {
             verdict,
             by,
             repair,
         })
+    }
+
+    /// What a check says of its target, and whether it may be handed to a repairer outside.
+    pub(super) fn may_hand_over(&self, check: &Key, machine: &Key) -> Option<(Found, bool)> {
+        let mut known = self.known();
+        let found = known.rosters.get(check)?.get(&machine.name)?.clone();
+        Some((found, known.may(check, machine, Repairer::Outside)))
+    }
+
+    /// Takes note of how a Machine is with repairers outside; whether that is other than before.
+    pub(super) fn hand(&self, machine: &Key, handed: Option<Handed>) -> bool {
+        let before = self
+            .known()
+            .requests
+            .insert(machine.clone(), handed.clone());
+        before != Some(handed)
+    }
+
+    /// How a Machine is with repairers outside; nothing while that is not known.
+    pub(crate) fn handed(&self, machine: &Key) -> Option<Option<Handed>> {
+        self.known().requests.get(machine).cloned()
     }
 
     /// Whether a Machine was looked at: only then nothing said of it means that nobody checks it.
@@ -122,6 +180,7 @@ impl Health {
         if is_there {
             known.looked_at.insert(machine.clone())
         } else {
+            known.requests.remove(machine);
             known.looked_at.remove(machine);
             false
         }
@@ -172,6 +231,7 @@ impl Health {
     pub(super) fn forget(&self, check: &Key) -> Vec<Key> {
         let mut known = self.known();
         known.allowed.remove(check);
+        known.overtaken.remove(check);
         known.lost.remove(check);
         known.zones_back.remove(check);
         let roster = known.rosters.remove(check).unwrap_or_default();
@@ -216,13 +276,14 @@ impl Health {
         }
     }
 
-    /// Takes note whether a check lets owners repair; the Machines about which that changes something.
-    pub(super) fn allow(&self, check: &Key, allowed: bool) -> Vec<Key> {
+    /// Takes note on which terms a check has Machines repaired, if any; the Machines about which that changes something.
+    pub(super) fn allow(&self, check: &Key, terms: Option<Terms>) -> Vec<Key> {
         let mut known = self.known();
-        let changed = match allowed {
-            true => known.allowed.insert(check.clone()),
-            false => known.allowed.remove(check),
+        let before = match terms {
+            Some(terms) => known.allowed.insert(check.clone(), terms),
+            None => known.allowed.remove(check),
         };
+        let changed = known.overtaken.remove(check) || before != terms;
         let roster = known.rosters.get(check).filter(|_| changed);
         let sick = roster.into_iter().flat_map(Roster::sick);
         sick.map(|name| Key::new(check.namespace.clone(), name))
@@ -236,6 +297,26 @@ impl Known {
             self.resumed = now;
         }
         self.beat = self.beat.max(now);
+    }
+
+    /// Whether a check has its target repaired in that way.
+    fn may(&mut self, check: &Key, machine: &Key, by: Repairer) -> bool {
+        let terms = self.allowed.get(check).filter(|terms| terms.by == by);
+        let (Some(terms), Some(roster)) = (terms, self.rosters.get(check)) else {
+            return false;
+        };
+        // Until it is known whether its Node fell silent alone, its zone may be lost.
+        let settled = |found: &&Found| found.settles.is_none();
+        let found = roster.get(&machine.name).filter(settled);
+        if !found.is_some_and(|found| matches!(found.verdict, Verdict::Unhealthy { .. })) {
+            return false;
+        }
+        // The check's next pass is only on its way where this one made it one too many.
+        let within = terms.trigger.decide_for(roster).allowed;
+        if !within {
+            self.overtaken.insert(check.clone());
+        }
+        within
     }
 
     fn unlink(&mut self, machine: &Key, check: &Key) {
@@ -287,12 +368,17 @@ mod tests {
                 why: vec!["x".to_owned()],
             },
             leaving: false,
+            handed_over: false,
             zone: None,
             settles,
         };
         assert_eq!(health.opinion(&machine), None);
         assert!(health.note(&check, &machine, Some(sick(Some(at(40))))));
-        health.allow(&check, true);
+        let terms = Terms {
+            trigger: Trigger::default(),
+            by: Repairer::Owner,
+        };
+        health.allow(&check, Some(terms));
         assert!(!health.opinion(&machine).unwrap().repair);
         assert!(health.note(&check, &machine, Some(sick(None))));
         assert!(
@@ -300,7 +386,7 @@ mod tests {
             "nothing new"
         );
         assert!(health.opinion(&machine).unwrap().repair);
-        assert_eq!(health.allow(&check, false), std::slice::from_ref(&machine));
+        assert_eq!(health.allow(&check, None), std::slice::from_ref(&machine));
         assert!(!health.opinion(&machine).unwrap().repair);
         assert_eq!(health.forget(&check), std::slice::from_ref(&machine));
         assert_eq!(health.opinion(&machine), None);

@@ -14,7 +14,8 @@ use muster_observe::health as observe;
 use muster_provider::events::about;
 use serde_json::json;
 
-use super::{Work, look, zones};
+use super::opinions::{Repairer, Terms};
+use super::{Work, look, requests, zones};
 use crate::{Context, PassError, api, difference};
 
 /// How many targets a status names. Source: Cluster API.
@@ -34,7 +35,7 @@ pub(super) async fn pass(
         return Ok(Requeue::Never);
     }
     if let Some(pause) = context.caches.pause_of(check, &check.spec.cluster_name) {
-        allow(context, key, false);
+        allow(context, key, None);
         let said = types::Paused::Paused
             .holds()
             .because(pause.told("MachineHealthCheck"));
@@ -68,16 +69,18 @@ pub(super) async fn pass(
         // All others are well: what has been away for so long will not come back together.
         lost.retain(|_, since| now.duration_since(*since) < zones::PATIENCE);
     }
-    let small = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    let (said, remaining) = match observe::trigger(check) {
+    let (said, terms, remaining) = match observe::trigger(check) {
         Err(why) => (
             types::RemediationAllowed::TooManyUnhealthy
                 .fails()
                 .because(why),
+            None,
             0,
         ),
         Ok(trigger) => {
-            let decision = trigger.decide(small(counts.expected), small(unhealthy));
+            let decision = context
+                .health
+                .roster(key, |roster| trigger.decide_for(roster));
             let said = if let Some((zone, since)) = lost.first_key_value() {
                 types::RemediationAllowed::TooManyUnhealthy.fails().because(format!(
                     "Remediation is not allowed: no Node of zone {zone} has been heard of since {since}, so the zone is lost and not its machines; they are judged one by one when it is back, or after {:#} if all others are well",
@@ -91,19 +94,18 @@ pub(super) async fn pass(
                     counts.expected
                 ))
             };
-            (said, decision.remaining)
+            // A repairer from outside has the word where the check names one.
+            let by = match requests::template(check) {
+                Some(_) => Repairer::Outside,
+                None => Repairer::Owner,
+            };
+            let terms = (said.status == Status::True).then_some(Terms { trigger, by });
+            (said, terms, decision.remaining)
         }
     };
-    let allowed = said.status == Status::True;
-    // A repairer from outside has the word where the check names one.
-    let by_owner = check
-        .spec
-        .remediation
-        .as_ref()
-        .is_none_or(|remediation| remediation.template_ref.is_none());
-    allow(context, key, allowed && by_owner);
+    allow(context, key, terms);
     let was = check.condition_of(types::RemediationAllowed::TYPE);
-    if !allowed && was.is_none_or(|was| was.status != "False") {
+    if terms.is_none() && was.is_none_or(|was| was.status != "False") {
         let about = about(check);
         let reason = "RemediationRestricted";
         let note = said.message.clone();
@@ -129,8 +131,9 @@ pub(super) async fn pass(
     Ok(left.map_or(Requeue::Never, Requeue::After))
 }
 
-fn allow(context: &Context, key: &Key, allowed: bool) {
-    for machine in context.health.allow(key, allowed) {
+fn allow(context: &Context, key: &Key, terms: Option<Terms>) {
+    for machine in context.health.allow(key, terms) {
+        context.health.requests.add(machine.clone());
         context.machines.add(machine);
     }
 }

@@ -11,7 +11,7 @@ use muster_plan::health::{Reason, Verdict};
 use muster_provider::events::about;
 
 use crate::Context;
-use crate::health::Opinion;
+use crate::health::{Handed, Opinion};
 
 /// Sets or takes away what checks say. Until the first look after a start nothing is changed.
 pub(super) fn say(context: &Context, machine: &Machine, list: &mut Vec<Condition>, now: Timestamp) {
@@ -36,6 +36,35 @@ pub(super) fn say(context: &Context, machine: &Machine, list: &mut Vec<Condition
     } else if !repair && asked && is_well(list) {
         list.retain(|said| said.type_ != types::OwnerRemediated::TYPE);
     }
+    match context.health.handed(&key) {
+        Some(Some(handed)) => say_handed(list, handed, generation, now),
+        Some(None) => list.retain(|said| said.type_ != types::ExternallyRemediated::TYPE),
+        None => {}
+    }
+}
+
+/// How a Machine is with a repairer outside. What that one says of its work itself is left as it is.
+fn say_handed(list: &mut Vec<Condition>, handed: Handed, generation: Option<i64>, now: Timestamp) {
+    use types::ExternallyRemediated as External;
+    let said = match handed {
+        Handed::Over => {
+            let said = list.iter().find(|said| said.type_ == External::TYPE);
+            let failed = [
+                External::RemediationTemplateNotFound,
+                External::RemediationRequestCreationFailed,
+            ];
+            let ours = |said: &Condition| failed.iter().any(|by| said.reason == by.as_str());
+            if said.is_some_and(|said| !ours(said)) {
+                return;
+            }
+            External::WaitingForRemediation.fails()
+        }
+        Handed::NoTemplate(why) => External::RemediationTemplateNotFound.fails().because(why),
+        Handed::Failed(why) => External::RemediationRequestCreationFailed
+            .fails()
+            .because(why),
+    };
+    conditions::set(list, said, generation, now);
 }
 
 /// Says once that a check finds fault with a Machine.

@@ -13,6 +13,8 @@ pub struct Found {
     pub verdict: Verdict,
     /// It is being deleted.
     pub leaving: bool,
+    /// A repairer outside has a request for it that is not done.
+    pub handed_over: bool,
     /// Its zone, as far as it is known.
     pub zone: Option<String>,
     /// Until when its Node may not have fallen silent alone.
@@ -21,7 +23,7 @@ pub struct Found {
 
 impl Found {
     fn is_healthy(&self) -> bool {
-        self.verdict == Verdict::Healthy && !self.leaving
+        self.verdict == Verdict::Healthy && !self.leaving && !self.handed_over
     }
 
     fn is_sick(&self) -> bool {
@@ -104,7 +106,8 @@ impl Roster {
         self.targets.is_empty()
     }
 
-    /// How many are healthy: they have a Node, no fault, none that is about to be one, and are not being deleted.
+    /// How many are healthy: they have a Node, no fault, none that is about to be one, are not being deleted, and are in
+    /// nobody's hands to be repaired.
     pub fn healthy(&self) -> usize {
         self.healthy
     }
@@ -154,15 +157,19 @@ mod tests {
         (
             verdict,
             any::<bool>(),
+            any::<bool>(),
             prop::option::of("[ab]"),
             prop::option::of(0..50_i64),
         )
-            .prop_map(move |(verdict, leaving, zone, settles)| Found {
-                verdict,
-                leaving,
-                zone,
-                settles: settles.map(at),
-            })
+            .prop_map(
+                move |(verdict, leaving, handed_over, zone, settles)| Found {
+                    verdict,
+                    leaving,
+                    handed_over,
+                    zone,
+                    settles: settles.map(at),
+                },
+            )
     }
 
     proptest! {

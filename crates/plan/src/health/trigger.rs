@@ -1,5 +1,6 @@
 //! Whether so many Machines are unhealthy that it cannot be the Machines: then nothing is repaired.
 
+use super::roster::Roster;
 use crate::share::Share;
 
 /// When a check has Machines repaired.
@@ -36,6 +37,13 @@ impl Trigger {
             .filter(|(from, to): &(u32, u32)| from <= to)
             .map(|(from, to)| Self::Within(from, to))
             .ok_or_else(|| InvalidRange(text.to_owned()))
+    }
+
+    /// Decides for the targets of a check.
+    pub fn decide_for(self, targets: &Roster) -> Decision {
+        let small = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let unhealthy = targets.len() - targets.healthy();
+        self.decide(small(targets.len()), small(unhealthy))
     }
 
     /// Decides for so many targets of which so many are not healthy.

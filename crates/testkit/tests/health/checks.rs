@@ -1,9 +1,4 @@
-//! Stories of sick machines: who is found to be, who is repaired, how many at once, and who is left alone.
-
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot go on fails, and says where"
-)]
+//! Who is found to be sick, who is repaired, how many at once, and who is left alone.
 
 use std::time::Duration;
 
@@ -15,70 +10,7 @@ use muster_testkit::outage::Reach;
 use muster_testkit::world::{LATER, SOON, World, instance_of};
 use serde_json::json;
 
-/// A check of the pool's Machines: a Node that is not heard of for a minute, a start of three.
-fn check(name: &str, remediation: &str) -> String {
-    format!(
-        "apiVersion: cluster.x-k8s.io/v1beta2\nkind: MachineHealthCheck\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  clusterName: quickstart\n  selector: {{matchLabels: {{cluster.x-k8s.io/pool-name: workers}}}}\n  checks:\n    nodeStartupTimeoutSeconds: 180\n    unhealthyNodeConditions:\n      - {{type: Ready, status: Unknown, timeoutSeconds: 60}}\n      - {{type: Ready, status: \"False\", timeoutSeconds: 60}}\n{remediation}"
-    )
-}
-
-fn policy(spec: &str) -> String {
-    format!(
-        "apiVersion: muster.dev/v1alpha1\nkind: MachinePoolPolicy\nmetadata: {{name: workers, namespace: default}}\nspec: {{machinePoolName: workers, {spec}}}"
-    )
-}
-
-async fn with_check(replicas: u32, remediation: &str) -> World {
-    let world = World::quickstart(replicas).await.unwrap();
-    world.apply(&check("nodes", remediation)).await.unwrap();
-    let expected = i32::try_from(replicas).unwrap();
-    counts(&world, expected, expected).await;
-    world
-}
-
-/// Waits until the check counts so many targets, and so many of them healthy.
-async fn counts(world: &World, expected: i32, healthy: i32) {
-    let checks: Api<MachineHealthCheck> = world.api();
-    world
-        .until(
-            &format!("{healthy} of {expected} healthy"),
-            LATER,
-            || async {
-                let status = checks
-                    .get("nodes")
-                    .await
-                    .unwrap()
-                    .status
-                    .unwrap_or_default();
-                status.expected_machines == Some(expected)
-                    && status.current_healthy == Some(healthy)
-            },
-        )
-        .await
-        .unwrap();
-}
-
-async fn fail(world: &World, machine: &Machine) {
-    console::fail_node(&world.cloud().unwrap(), &instance_of(machine))
-        .await
-        .unwrap();
-}
-
-async fn heal(world: &World, machine: &Machine) {
-    console::heal(&world.cloud().unwrap(), &instance_of(machine))
-        .await
-        .unwrap();
-}
-
-fn said(world: &World, machine: &str, type_: &str) -> Option<(String, String)> {
-    let machine = world.machine(machine)?;
-    let said = machine.condition_of(type_)?;
-    Some((said.status.clone(), said.reason.clone()))
-}
-
-fn is(status: &str, reason: &str) -> Option<(String, String)> {
-    Some((status.to_owned(), reason.to_owned()))
-}
+use crate::support::{check, counts, fail, heal, is, policy, said, with_check};
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_whose_kubelet_stops_is_repaired_and_its_pool_says_so() {
