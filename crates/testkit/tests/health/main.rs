@@ -7,4 +7,6 @@
 
 mod checks;
 mod outside;
+mod stopped;
 mod support;
+mod whose;
